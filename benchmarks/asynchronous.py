@@ -119,7 +119,11 @@ def measure(repeats: int = 5) -> dict[str, float]:
         for x, y in (fed.client(i) for i in range(CLIENTS))
     ]
     weighting = poise.weightings.TimeBased()
-    found: dict[str, list[float]] = {"synchronous": [], "asynchronous": [], "event loop": []}
+    found: dict[str, list[float]] = {
+        "synchronous": [],
+        "asynchronous": [],
+        "event loop": [],
+    }
     simulated(fed, poise.clocks.Synchronous("F80"), 3)
     for _ in range(repeats):
         found["synchronous"].append(

@@ -67,11 +67,18 @@ class Evasive:
     def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """Of the length of a disguised free-rider's noise."""
         rng = generator(
-            seed, "evasive", seen.client, *([] if self.kind == "same" else [seen.version])
+            seed,
+            "evasive",
+            seen.client,
+            *([] if self.kind == "same" else [seen.version]),
         )
         size = seen.trainable
-        drawn = rng.standard_normal(size) if self.kind == "same" else rng.laplace(size=size)
-        return ForgedUpdate(torch.from_numpy(0.01 * drawn / max(seen.version, 1)).to(seen.received))
+        drawn = (
+            rng.standard_normal(size) if self.kind == "same" else rng.laplace(size=size)
+        )
+        return ForgedUpdate(
+            torch.from_numpy(0.01 * drawn / max(seen.version, 1)).to(seen.received)
+        )
 
 
 ATTACKS |= {
@@ -80,7 +87,12 @@ ATTACKS |= {
     "the same noise in every round": lambda c: [Evasive(c, "same")],
     "Laplace noise": lambda c: [Evasive(c, "Laplace")],
 }
-EVASIVE = ("mimic, noise 0.1", "mimic, noise 2", "the same noise in every round", "Laplace noise")
+EVASIVE = (
+    "mimic, noise 0.1",
+    "mimic, noise 2",
+    "the same noise in every round",
+    "Laplace noise",
+)
 SOME = ("honest", "plain", "disguised γ=1 1σ", "mimic", "stale replay")
 DATA: dict[str, dict[str, Any]] = {
     "MNIST iid": {"partition": "iid"},
@@ -108,7 +120,9 @@ def one(data: str, setting: str, attack: str, seed: int) -> dict[str, Any]:
     clients = 40 if partial else 20
     rounds = 100 if "100 rounds" in setting else ROUNDS
     if text:
-        fed = poise.federation("shakespeare", "by-key", clients=clients, seed=seed, **SMALL_TEXT)
+        fed = poise.federation(
+            "shakespeare", "by-key", clients=clients, seed=seed, **SMALL_TEXT
+        )
         task, local = poise.task("lstm"), {"lr": 0.5, "steps": 2, "batch_size": 10}
     else:
         fed = poise.federation(
@@ -123,7 +137,10 @@ def one(data: str, setting: str, attack: str, seed: int) -> dict[str, Any]:
     share = SHARES[seed % len(SHARES)]
     rng = np.random.default_rng(seed)
     bad = tuple(
-        int(i) for i in np.sort(rng.choice(clients, max(1, round(share * clients)), replace=False))
+        int(i)
+        for i in np.sort(
+            rng.choice(clients, max(1, round(share * clients)), replace=False)
+        )
     )
     solver = Prox(mu=1.0, **local) if setting == "FedProx" else SGD(**local)
     run = poise.train(
@@ -165,7 +182,9 @@ def cases(only: str | None) -> Iterator[tuple[str, str, str, int]]:
             for k in range(max(len(seeds) for *_, seeds in cells)):
                 for data, setting, attacks, seeds in cells:
                     yield from (
-                        (data, setting, attack, seeds[k]) for attack in attacks if k < len(seeds)
+                        (data, setting, attack, seeds[k])
+                        for attack in attacks
+                        if k < len(seeds)
                     )
 
 
@@ -192,7 +211,10 @@ def family(line: dict[str, Any]) -> tuple[str, str, str]:
     """The row of the table that a run belongs to: the six disguises of the first piece share
     one.
     """
-    six = line["attack"].startswith("disguised") and (line["setting"], line["data"] in DATA) == (
+    six = line["attack"].startswith("disguised") and (
+        line["setting"],
+        line["data"] in DATA,
+    ) == (
         "FedAvg",
         True,
     )
@@ -230,7 +252,9 @@ def tables(lines: list[dict[str, Any]]) -> str:
     for data, setting in dict.fromkeys(k[:2] for k in keys):
         rows = [r for r in lines if (r["data"], r["setting"]) == (data, setting)]
         alarms, honest = sum(r["alarms"] for r in rows), sum(r["honest"] for r in rows)
-        out.append(f"| {data} | {setting} | {honest:,} | {alarms}: {rate(alarms, honest)} |")
+        out.append(
+            f"| {data} | {setting} | {honest:,} | {alarms}: {rate(alarms, honest)} |"
+        )
     return "\n".join(out)
 
 
@@ -264,7 +288,9 @@ def cost(repeats: int = 8) -> str:
                 callbacks=[lambda r, marks=marks: marks.append(time.process_time())],
             )
             if k:
-                seconds[gauged] += np.diff(marks)[:-1].tolist()  # the last round is measured
+                seconds[gauged] += np.diff(marks)[
+                    :-1
+                ].tolist()  # the last round is measured
     Composition.probes = whole  # type: ignore[method-assign]
     gauged_, plain = (np.array(seconds[g]) for g in (True, False))
     rng = np.random.default_rng(0)
@@ -293,7 +319,9 @@ def main() -> None:
         return
     given.out.parent.mkdir(parents=True, exist_ok=True)
     lines = (
-        [json.loads(t) for t in given.out.read_text().splitlines()] if given.out.exists() else []
+        [json.loads(t) for t in given.out.read_text().splitlines()]
+        if given.out.exists()
+        else []
     )
     done = {(r["data"], r["setting"], r["attack"], r["seed"]) for r in lines}
     began = time.perf_counter()
@@ -303,7 +331,9 @@ def main() -> None:
             with given.out.open("a") as file:
                 file.write(json.dumps(lines[-1], ensure_ascii=False) + "\n")
     order = list(dict.fromkeys(c[:3] for c in cases(None)))
-    text = tables(sorted(lines, key=lambda r: order.index((r["data"], r["setting"], r["attack"]))))
+    text = tables(
+        sorted(lines, key=lambda r: order.index((r["data"], r["setting"], r["attack"])))
+    )
     print(text)
     if given.write is not None:
         page = given.write.read_text(encoding="utf-8")

@@ -32,7 +32,8 @@ def plain_loop(
             optimiser.step()
         results.append(local.state_dict())
     return {
-        name: torch.stack([r[name].float() for r in results]).mean(dim=0) for name in results[0]
+        name: torch.stack([r[name].float() for r in results]).mean(dim=0)
+        for name in results[0]
     }
 
 
@@ -41,13 +42,19 @@ def one_model(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int) ->
     parameters = list(model.parameters())
     began = time.perf_counter()
     for start in range(0, len(x), batch):
-        loss = F.cross_entropy(model(x[start : start + batch]), y[start : start + batch])
+        loss = F.cross_entropy(
+            model(x[start : start + batch]), y[start : start + batch]
+        )
         torch.autograd.grad(loss, parameters)
     return time.perf_counter() - began
 
 
 def lower_bound(
-    model: nn.Module, x: torch.Tensor, y: torch.Tensor, total: int, batches: tuple[int, ...]
+    model: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    total: int,
+    batches: tuple[int, ...],
 ) -> float:
     """Seconds for ``total`` samples through one model at the best batch size: no federated learning
     at all.

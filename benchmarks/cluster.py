@@ -92,7 +92,9 @@ def text(found: dict[str, Any]) -> str:
     """What was measured, as a paragraph of the benchmark page."""
     import ray
 
-    here, there, first = (statistics.median(found[name]) for name in ("local", "ray", "first"))
+    here, there, first = (
+        statistics.median(found[name]) for name in ("local", "ray", "first")
+    )
     return f"""## Ray
 
 Measured on {datetime.now(UTC).date()} with `python benchmarks/cluster.py`: 2 cores, torch
@@ -108,4 +110,6 @@ took
 
 
 if __name__ == "__main__":
-    publish(__doc__, "cluster", lambda **given: text(measure(**given)), repeats=3, rounds=5)
+    publish(
+        __doc__, "cluster", lambda **given: text(measure(**given)), repeats=3, rounds=5
+    )

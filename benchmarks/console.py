@@ -75,7 +75,11 @@ def write_run(folder: Path, rounds: int, clients: int) -> Path:
     }
     counts = rng.integers(0, 50, (clients, CLASSES))
     importance = counts.sum(axis=1) / counts.sum()
-    arrays = {"sizes": counts.sum(axis=1), "importance": importance, "label_counts": counts}
+    arrays = {
+        "sizes": counts.sum(axis=1),
+        "importance": importance,
+        "label_counts": counts,
+    }
     ledger, theta = Ledger.create(folder, meta, arrays, text), torch.zeros(8)
     ledger.start(theta)
     for n in range(rounds):
@@ -104,7 +108,9 @@ def write_run(folder: Path, rounds: int, clients: int) -> Path:
             "loss": float(losses.mean()),
             "client_loss": losses,
         }
-        ledger.append(Record(n, n + 1.0, parts, metrics, 10**6, 10**6, seconds=0.5), theta, {})
+        ledger.append(
+            Record(n, n + 1.0, parts, metrics, 10**6, 10**6, seconds=0.5), theta, {}
+        )
     ledger.set("status", "done")
     ledger.close()
     return folder

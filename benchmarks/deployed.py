@@ -45,14 +45,18 @@ def made(folder: Path) -> Deployment:
             **read_toml(deployment.node(k) / "node.toml"),
             "data": {"file": "mine.npz", "classes": 10},
         }
-        (deployment.node(k) / "node.toml").write_text(tomli_w.dumps(table), encoding="utf-8")
+        (deployment.node(k) / "node.toml").write_text(
+            tomli_w.dumps(table), encoding="utf-8"
+        )
     _write(folder / "test.npz", *fed.test)
     return deployment
 
 
 def _write(file: Path, x: Any, y: Any) -> None:
     np.savez(
-        file, x=np.asarray(x, dtype=np.float32).reshape(len(y), -1), y=np.asarray(y, dtype=np.int64)
+        file,
+        x=np.asarray(x, dtype=np.float32).reshape(len(y), -1),
+        y=np.asarray(y, dtype=np.int64),
     )
 
 
@@ -94,7 +98,8 @@ def of_flower(deployment: Deployment, folder: Path, rounds: int) -> list[float]:
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     times = [float(line.split()[1]) for line in lines[1:-1]]
     print(
-        f"bare:  rounds ended {_gaps(times)} s apart, accuracy {lines[-2].split()[2]}", flush=True
+        f"bare:  rounds ended {_gaps(times)} s apart, accuracy {lines[-2].split()[2]}",
+        flush=True,
     )
     return times
 
@@ -127,7 +132,8 @@ def text(found: dict[str, Any]) -> str:
 
     p, b = (statistics.median(found[name]) for name in ("poise", "bare"))
     spread = {
-        name: f"{min(found[name]):.1f} to {max(found[name]):.1f}" for name in ("poise", "bare")
+        name: f"{min(found[name]):.1f} to {max(found[name]):.1f}"
+        for name in ("poise", "bare")
     }
     return f"""## Real nodes
 
@@ -148,4 +154,6 @@ if __name__ == "__main__":
     signal.signal(
         signal.SIGTERM, lambda number, frame: sys.exit(1)
     )  # the nodes are brought down all the same
-    publish(__doc__, "deployed", lambda **given: text(measure(**given)), repeats=2, rounds=4)
+    publish(
+        __doc__, "deployed", lambda **given: text(measure(**given)), repeats=2, rounds=4
+    )

@@ -116,7 +116,11 @@ class Rounds:
 def plain_of(work: Work) -> tuple[Any, Any]:
     """The plain loop's model and data."""
     x, y = data_of(work)
-    inputs = torch.from_numpy(x).long() if work.text else torch.from_numpy(x).float().div_(255)
+    inputs = (
+        torch.from_numpy(x).long()
+        if work.text
+        else torch.from_numpy(x).float().div_(255)
+    )
     labels = torch.from_numpy(y)
     samples = Samples(
         torch.from_numpy(x),
@@ -126,7 +130,9 @@ def plain_of(work: Work) -> tuple[Any, Any]:
         vocabulary=100,
     )
     model = MODELS[work.model](samples, samples.classes)
-    return model, list(zip(inputs.chunk(work.clients), labels.chunk(work.clients), strict=True))
+    return model, list(
+        zip(inputs.chunk(work.clients), labels.chunk(work.clients), strict=True)
+    )
 
 
 def measure(work: Work, repeats: int) -> dict[str, Any]:
@@ -136,15 +142,21 @@ def measure(work: Work, repeats: int) -> dict[str, Any]:
     threads = torch.get_num_threads()
     ours, theirs, single = [], [], []
     for _ in range(repeats):
-        theirs.append(_timed(lambda: plain_loop(model, clients, work.steps, work.batch, 0.01)))
+        theirs.append(
+            _timed(lambda: plain_loop(model, clients, work.steps, work.batch, 0.01))
+        )
         ours += rounds.seconds(1)
         torch.set_num_threads(1)
-        single.append(_timed(lambda: plain_loop(model, clients, work.steps, work.batch, 0.01)))
+        single.append(
+            _timed(lambda: plain_loop(model, clients, work.steps, work.batch, 0.01))
+        )
         torch.set_num_threads(threads)
         ours += rounds.seconds(1)
     x = torch.cat([c[0] for c in clients[:8]])[:2048]
     y = torch.cat([c[1] for c in clients[:8]])[:2048]
-    bound = lower_bound(model, x, y, work.clients * work.steps * work.batch, (64, 256, 1024))
+    bound = lower_bound(
+        model, x, y, work.clients * work.steps * work.batch, (64, 256, 1024)
+    )
     mine, plain = statistics.median(ours), statistics.median(theirs)
     return {
         "work": work.label,
@@ -194,7 +206,11 @@ def aggregation(clients: int = 1000, size: int = 1_000_000) -> dict[str, float]:
     with one_thread():  # as in a run
         ours = min(_timed(lambda: combine(omega, stack)) for _ in range(3))
     read = min(_timed(lambda: stack.sum()) for _ in range(3))
-    return {"combine": gigabytes / ours, "bandwidth": gigabytes / read, "ratio": read / ours}
+    return {
+        "combine": gigabytes / ours,
+        "bandwidth": gigabytes / read,
+        "ratio": read / ours,
+    }
 
 
 def population(clients: int) -> dict[str, float]:
@@ -202,7 +218,10 @@ def population(clients: int) -> dict[str, float]:
     own process.
     """
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (60_000, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 60_000)
+    x, y = (
+        rng.integers(0, 256, (60_000, 1, 28, 28), dtype=np.uint8),
+        rng.integers(0, 10, 60_000),
+    )
     fed = poise.federation(
         (x, y), partition="iid", clients=clients, on_demand=True, samples_per_client=500
     )
@@ -216,7 +235,10 @@ def population(clients: int) -> dict[str, float]:
         evaluate_every=10**9,
         callbacks=[lambda record: stamps.append(time.perf_counter())],
     )
-    return {"seconds": statistics.median(np.diff(stamps).tolist()), "peak_mb": _peak_megabytes()}
+    return {
+        "seconds": statistics.median(np.diff(stamps).tolist()),
+        "peak_mb": _peak_megabytes(),
+    }
 
 
 def populations() -> dict[str, dict[str, float]]:
@@ -232,7 +254,10 @@ def populations() -> dict[str, dict[str, float]]:
             )
             found[clients].append(json.loads(done.stdout))
     return {
-        clients: {key: statistics.median(f[key] for f in runs) for key in ("seconds", "peak_mb")}
+        clients: {
+            key: statistics.median(f[key] for f in runs)
+            for key in ("seconds", "peak_mb")
+        }
         for clients, runs in found.items()
     }
 
@@ -242,7 +267,9 @@ def _peak_megabytes() -> float:
     it.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")
+    )
 
 
 def _timed(function: Any) -> float:
@@ -307,7 +334,9 @@ def page(
     )
     for r in rows:
         share = (
-            "" if r["outside"] is None else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
+            ""
+            if r["outside"] is None
+            else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
         )
         text += (
             f"| {r['work']} | {r['plain']:.3f} s | {r['plain_1_thread']:.3f} s | {r['poise']:.3f} "
@@ -361,7 +390,11 @@ def main() -> None:
         if options.only is None or work.name in options.only:
             rows.append(measure(work, options.repeats))
             r = rows[-1]
-            share = "" if r["outside"] is None else f", {r['outside']:.0%} outside the oracle"
+            share = (
+                ""
+                if r["outside"] is None
+                else f", {r['outside']:.0%} outside the oracle"
+            )
             print(
                 f"{r['work']}: {r['ratio']:.1f}x (goal {r['goal']}x), {r['poise']:.3f}s, bound "
                 f"{r['bound']:.3f}s{share}"

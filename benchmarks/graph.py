@@ -28,12 +28,18 @@ def seconds(call: Callable[[], Any]) -> float:
 def main() -> None:
     """Measure and print."""
     rng = np.random.default_rng(0)
-    x = (rng.random((60_000, 1, 28, 28)) * rng.random((1, 1, 28, 28)) * 255).astype(np.uint8)
-    fed = poise.federation((x, rng.integers(0, 10, 60_000)), np.array_split(np.arange(60_000), 100))
+    x = (rng.random((60_000, 1, 28, 28)) * rng.random((1, 1, 28, 28)) * 255).astype(
+        np.uint8
+    )
+    fed = poise.federation(
+        (x, rng.integers(0, 10, 60_000)), np.array_split(np.arange(60_000), 100)
+    )
     solver = poise.solvers.SGD(lr=0.01, epochs=1, batch_size=50)
 
     def epoch() -> None:
-        poise.train(fed, poise.task("mlp", hidden=128), solver, rounds=1, evaluate_every=10**9)
+        poise.train(
+            fed, poise.task("mlp", hidden=128), solver, rounds=1, evaluate_every=10**9
+        )
 
     epoch()
     taken = [(seconds(lambda: messages(fed)), seconds(epoch)) for _ in range(3)]
@@ -59,7 +65,9 @@ def main() -> None:
         changed = statistics.median(
             seconds(lambda g=graph: g.homogeneity_with(3, rows[4])) for _ in range(9)
         )
-        print(f"homogeneity after one of {clients} clients changed: {1e3 * changed:.2f} ms")
+        print(
+            f"homogeneity after one of {clients} clients changed: {1e3 * changed:.2f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def publish(doc: str | None, name: str, measured: Callable[..., str], **numbers: int) -> None:
+def publish(
+    doc: str | None, name: str, measured: Callable[..., str], **numbers: int
+) -> None:
     """Measure as the command line says, print the text, and put it into a page where ``--write``
     names one.
 
@@ -31,5 +33,8 @@ def put(file: Path, name: str, text: str) -> None:
     """Put a text into its section of a page, or at the end where there is none of this name."""
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     page = file.read_text(encoding="utf-8")
-    before, after = page.partition(start)[0].rstrip("\n"), page.partition(end)[2].lstrip("\n")
+    before, after = (
+        page.partition(start)[0].rstrip("\n"),
+        page.partition(end)[2].lstrip("\n"),
+    )
     file.write_text(f"{before}\n\n{start}{text}{end}\n{after}", encoding="utf-8")

@@ -42,11 +42,15 @@ def overheads(repeats: int = 4) -> dict[str, float]:
                 weighting=weighting,
                 rounds=4,
                 evaluate_every=10**9,
-                callbacks=[lambda record, stamps=stamps: stamps.append(time.perf_counter())],
+                callbacks=[
+                    lambda record, stamps=stamps: stamps.append(time.perf_counter())
+                ],
             )
             times[name] += np.diff(stamps)[:-1].tolist()
     plain = statistics.median(times["proportional"])
-    return {name: statistics.median(values) / plain - 1 for name, values in times.items()}
+    return {
+        name: statistics.median(values) / plain - 1 for name, values in times.items()
+    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,16 @@ def logistic_rounds(rounds: int) -> list[float]:
     the draw takes.
     """
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (10_000, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 10_000)
+    x, y = (
+        rng.integers(0, 256, (10_000, 1, 28, 28), dtype=np.uint8),
+        rng.integers(0, 10, 10_000),
+    )
     fed = poise.federation(
         (x, y), partition="iid", clients=MILLION, on_demand=True, samples_per_client=500
     )
-    return waits(fed, "logistic", SGD(lr=0.01, steps=10, batch_size=50), Uniform(DRAWN), rounds)[1]
+    return waits(
+        fed, "logistic", SGD(lr=0.01, steps=10, batch_size=50), Uniform(DRAWN), rounds
+    )[1]
 
 
 def waits(
@@ -86,9 +92,12 @@ def waits(
         )
     finally:
         type(sampler).draw = original
-    drawn = drawing[2 : rounds + 2]  # that for round k + 1 is drawn at the end of round k
+    drawn = drawing[
+        2 : rounds + 2
+    ]  # that for round k + 1 is drawn at the end of round k
     return drawn, [
-        total - draw for total, draw in zip(np.diff(stamps).tolist(), drawn, strict=False)
+        total - draw
+        for total, draw in zip(np.diff(stamps).tolist(), drawn, strict=False)
     ]
 
 
@@ -105,12 +114,15 @@ def drawing(repeats: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {name: [] for name in draws}
     rounds: list[float] = []
     for sampler, setting in draws.values():
-        sampler.draw(setting, generator(0, "warm", 0), 0, History())  # the tables are made here
+        sampler.draw(
+            setting, generator(0, "warm", 0), 0, History()
+        )  # the tables are made here
     for k in range(repeats):
         for name, (sampler, setting) in draws.items():
             for j in range(20):
                 rng = generator(0, "sampler", 20 * k + j)
-                times[name].append(timed(lambda: sampler.draw(setting, rng, k, History())))  # noqa: B023
+                draw = partial(sampler.draw, setting, rng, k, History())
+                times[name].append(timed(draw))
         rounds += logistic_rounds(3)
     found = {name: statistics.median(values) for name, values in times.items()}
     return {**found, "round": statistics.median(rounds)}
@@ -134,7 +146,11 @@ def tables(repeats: int) -> dict[str, dict[str, float]]:
         kept = make()  # noqa: F841  it holds the table while memory is read
         stays, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        found[name] = {"seconds": seconds, "bytes": stays / MILLION, "peak": peak / MILLION}
+        found[name] = {
+            "seconds": seconds,
+            "bytes": stays / MILLION,
+            "peak": peak / MILLION,
+        }
     return found
 
 
@@ -143,7 +159,9 @@ def clustering(repeats: int) -> dict[int, dict[str, float]]:
     return {clients: clustering_of(clients, repeats) for clients in (500, 1000, 2000)}
 
 
-def clustering_of(clients: int, repeats: int, m: int = 10, size: int = 100_000) -> dict[str, float]:
+def clustering_of(
+    clients: int, repeats: int, m: int = 10, size: int = 100_000
+) -> dict[str, float]:
     """Seconds of the update of m rows of similarities, of Ward's tree, and of all similarities
     anew; in turns.
     """
@@ -156,7 +174,9 @@ def clustering_of(clients: int, repeats: int, m: int = 10, size: int = 100_000) 
         seen._stale = []  # all at once instead of row by row
         seen.alike[:] = angles(rows)
         for k in range(repeats):
-            worked = generator(0, "worked", k).choice(clients, m, replace=False).tolist()
+            worked = (
+                generator(0, "worked", k).choice(clients, m, replace=False).tolist()
+            )
             seen.add(worked, rows[worked])
             times["update"].append(timed(seen.refreshed))
             times["ward"].append(timed(lambda: subtrees(units, seen.alike, m)))
@@ -173,7 +193,9 @@ def angles(rows: torch.Tensor) -> np.ndarray:
     return cosines.clamp_(-1, 1).arccos_().numpy()
 
 
-def ahead(repeats: int, clients: int = 1000, rounds: int = 6) -> dict[bool, dict[str, float]]:
+def ahead(
+    repeats: int, clients: int = 1000, rounds: int = 6
+) -> dict[bool, dict[str, float]]:
     """Seconds that a round of 10 of 1,000 clients waits for its draw, with and without clustering
     ahead; in turns.
     """
@@ -183,11 +205,16 @@ def ahead(repeats: int, clients: int = 1000, rounds: int = 6) -> dict[bool, dict
         rng.integers(0, 10, clients * 50),
     )
     fed = poise.federation((x, y), partition=np.array_split(np.arange(len(x)), clients))
-    times: dict[bool, tuple[list[float], list[float]]] = {False: ([], []), True: ([], [])}
+    times: dict[bool, tuple[list[float], list[float]]] = {
+        False: ([], []),
+        True: ([], []),
+    }
     for _ in range(repeats):
         for early, (drawn, rest) in times.items():
             sampler = ClusteredBySimilarity(10, ahead=early)
-            found = waits(fed, "mlp", SGD(lr=0.01, steps=200, batch_size=50), sampler, rounds)
+            found = waits(
+                fed, "mlp", SGD(lr=0.01, steps=200, batch_size=50), sampler, rounds
+            )
             drawn += found[0]
             rest += found[1]
     return {
@@ -196,7 +223,9 @@ def ahead(repeats: int, clients: int = 1000, rounds: int = 6) -> dict[bool, dict
     }
 
 
-def section(repeats: int, draws: dict[str, Any], made: Any, groups: Any, early: Any) -> str:
+def section(
+    repeats: int, draws: dict[str, Any], made: Any, groups: Any, early: Any
+) -> str:
     """The part of the benchmark page about samplers, in Markdown."""
     one, rows = draws["round"], ""
     for name, label in (
@@ -207,7 +236,9 @@ def section(repeats: int, draws: dict[str, Any], made: Any, groups: Any, early: 
         table = made.get(name)
         built = "none" if table is None else f"{table['seconds']:.2f} s"
         memory = (
-            "0" if table is None else f"{table['bytes']:.1f} ({table['peak']:.1f} while it is made)"
+            "0"
+            if table is None
+            else f"{table['bytes']:.1f} ({table['peak']:.1f} while it is made)"
         )
         rows += (
             f"| {label} | {draws[name] * 1e6:.0f} µs | {draws[name] / one:.2%} | {built} | "

@@ -21,11 +21,15 @@ from poise.core.sensitivity import Moved
 from poise.solvers import SGD
 
 
-def following(name: str, model: Any, clients: int, steps: int, batch: int, goal: float) -> None:
+def following(
+    name: str, model: Any, clients: int, steps: int, batch: int, goal: float
+) -> None:
     """The share of a round that reading sensitivities takes."""
     rng = np.random.default_rng(0)
     x = (rng.random((6000, 1, 28, 28)) * 255).astype(np.uint8)
-    fed = poise.federation((x, rng.integers(0, 10, 6000)), np.array_split(np.arange(6000), clients))
+    fed = poise.federation(
+        (x, rng.integers(0, 10, 6000)), np.array_split(np.arange(6000), clients)
+    )
     spent: list[float] = []
     read = Moved.read
 
@@ -66,7 +70,10 @@ def starting(rounds: int, width: int, clients: int) -> None:
     task = poise.task("mlp", hidden=width)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        solver, sampler = SGD(lr=0.01, steps=1, batch_size=10), poise.samplers.Uniform(10)
+        solver, sampler = (
+            SGD(lr=0.01, steps=1, batch_size=10),
+            poise.samplers.Uniform(10),
+        )
         run = poise.train(
             fed,
             task,
@@ -87,7 +94,9 @@ def starting(rounds: int, width: int, clients: int) -> None:
             max_rounds=1,
             federation=fed,
             task=task,
-            callbacks=[lambda record: first.append(time.perf_counter() - record.seconds)],
+            callbacks=[
+                lambda record: first.append(time.perf_counter() - record.seconds)
+            ],
         )
         print(
             f"{rounds} rounds of {len(run.model):,} parameters, {len(run.kept)} models kept: "

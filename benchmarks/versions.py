@@ -58,7 +58,9 @@ def main() -> None:
     """Measure rows and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--base", help="revision to compare with")
-    parser.add_argument("--only", nargs="*", choices=ROWS, help="rows to measure; all by default")
+    parser.add_argument(
+        "--only", nargs="*", choices=ROWS, help="rows to measure; all by default"
+    )
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--work", choices=ROWS, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -74,10 +76,14 @@ def main() -> None:
         )
         try:
             for name in given.only or ROWS:
-                print(compared(name, {"base": base, "now": HERE}, given.turns), flush=True)
+                print(
+                    compared(name, {"base": base, "now": HERE}, given.turns), flush=True
+                )
         finally:
             subprocess.run(
-                ["git", "worktree", "remove", "--force", str(base)], cwd=HERE, check=True
+                ["git", "worktree", "remove", "--force", str(base)],
+                cwd=HERE,
+                check=True,
             )
 
 
@@ -100,9 +106,8 @@ def compared(name: str, checkouts: dict[str, Path], turns: int) -> str:
     base, now = (statistics.median(times[which]) for which in ("base", "now"))
     ratios = [a / b for a, b in zip(times["base"], times["now"], strict=True)]
     low, _, high = statistics.quantiles(ratios, n=4)
-    return (
-        f"| {name} | {1e3 * base:.1f} | {1e3 * now:.1f} | {base / now:.3f} | {low:.3f}–{high:.3f} |"
-    )
+    ratios = f"{base / now:.3f} | {low:.3f}–{high:.3f}"
+    return f"| {name} | {1e3 * base:.1f} | {1e3 * now:.1f} | {ratios} |"
 
 
 class Worker:
@@ -112,7 +117,11 @@ class Worker:
         environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
         command = [sys.executable, __file__, "--work", name]
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def seconds(self, rounds: int) -> float:
@@ -144,10 +153,14 @@ def serve(row: Row) -> None:
 
     rng, size = np.random.default_rng(0), row.steps * row.batch
     text = row.model == "lstm"
-    x = rng.integers(0, 100 if text else 256, (row.clients * size, *row.shape), dtype=np.uint8)
+    x = rng.integers(
+        0, 100 if text else 256, (row.clients * size, *row.shape), dtype=np.uint8
+    )
     y = rng.integers(0, 100 if text else 10, row.clients * size)
     parts = np.array_split(np.arange(len(x)), row.clients)
-    fed = poise.federation((x, y), partition=parts, **({"vocabulary": 100} if text else {}))
+    fed = poise.federation(
+        (x, y), partition=parts, **({"vocabulary": 100} if text else {})
+    )
     clock = poise.clocks.Asynchronous("F80") if row.clock == "asynchronous" else None
     with tempfile.TemporaryDirectory() as folder:
         poise.train(
@@ -176,7 +189,10 @@ def pause() -> Callable[[], bool]:
         if state["left"]:
             return False
         if state["rounds"]:
-            print(json.dumps((time.perf_counter() - state["began"]) / state["rounds"]), flush=True)
+            print(
+                json.dumps((time.perf_counter() - state["began"]) / state["rounds"]),
+                flush=True,
+            )
         state["rounds"] = state["left"] = int(sys.stdin.readline() or 0)
         state["over"] = state["rounds"] == 0
         state["began"] = time.perf_counter()

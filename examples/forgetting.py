@@ -17,7 +17,9 @@ from poise.core.types import Record
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # the tests use this small scale
 ROUNDS, LEAST = (8, 2) if TINY else (60, 10)
-FOLDER = Path(tempfile.mkdtemp(prefix="forgetting-"))  # for the run and its certificates
+FOLDER = Path(
+    tempfile.mkdtemp(prefix="forgetting-")
+)  # for the run and its certificates
 
 fed = poise.federation("digits", "dirichlet", alpha=0.3, clients=20, seed=0)
 task = poise.task("logistic")
@@ -76,7 +78,9 @@ for method in ("scratch", "fine-tune", "sifu"):
         out=FOLDER / method,
     )
     done = answers[method]
-    print(f"{method:10} restart {done.restart}, {done.rounds:3d} rounds, reached {done.reached}")
+    print(
+        f"{method:10} restart {done.restart}, {done.rounds:3d} rounds, reached {done.reached}"
+    )
 
 # %% [markdown]
 # How accurate is each model on client 3's own digits? The answer proves nothing, because other
@@ -85,7 +89,9 @@ for method in ("scratch", "fine-tune", "sifu"):
 
 # %%
 models = {"before": run, **{name: done.run for name, done in answers.items()}}
-for name, result in poise.unlearning.examine(run, models, [3], federation=fed, task=task).items():
+for name, result in poise.unlearning.examine(
+    run, models, [3], federation=fed, task=task
+).items():
     print(f"{name:10} accuracy on client 3: {result.score:.3f}")
 
 # %%
@@ -93,5 +99,7 @@ certificate = answers["sifu"].certificate
 guarantee = certificate["guarantee"]
 print(f"guarantee: epsilon {guarantee['epsilon']}, delta {guarantee['delta']}")
 file = next((FOLDER / "sifu").rglob("certificate.json"))
-checks = poise.unlearning.verify(file, training=FOLDER / "run")  # raises if a check fails
+checks = poise.unlearning.verify(
+    file, training=FOLDER / "run"
+)  # raises if a check fails
 print(f"{len(checks)} checks hold: {file}")

@@ -57,13 +57,17 @@ print(f"homogeneity of the network: {graph.homogeneity:.2f}")
 def show(record: Record) -> None:
     """Print a line every twentieth round."""
     if (record.index + 1) % 20 == 0:
-        print(f"  round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}")
+        print(
+            f"  round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}"
+        )
 
 
 task = poise.task("logistic")
 # All hospitals make the same number of steps: more steps would count for more.
 solver = poise.solvers.SGD(lr=0.05, steps=10, batch_size=16)
-slow = poise.clocks.FixedWindow(0.3, (0.25, 0.25, 0.25, 1.0))  # the VA needs four times as long
+slow = poise.clocks.FixedWindow(
+    0.3, (0.25, 0.25, 0.25, 1.0)
+)  # the VA needs four times as long
 choices = {
     "fedavg": {},
     "fedsoftmax": {"weighting": poise.weightings.SoftMax(temperature=1.0)},
@@ -113,8 +117,12 @@ print(
     f"restart from round {unlearned.restart[1]}, {unlearned.rounds} rounds without it, "
     f"noise {sigma:g}"
 )
-print(f"accuracy on the other hospitals' data: {unlearned.run.metric('train_accuracy')[-1]:.3f}")
+print(
+    f"accuracy on the other hospitals' data: {unlearned.run.metric('train_accuracy')[-1]:.3f}"
+)
 
 # %%
-page = write_page(group_runs(runs.values()), Path("four_hospitals.html"), "Four hospitals")
+page = write_page(
+    group_runs(runs.values()), Path("four_hospitals.html"), "Four hospitals"
+)
 print(f"curves, weights and schedule: {page}")

@@ -36,7 +36,9 @@ def show(record: Record) -> None:
         print(f"round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}")
 
 
-run = poise.train(fed, task, solver, rounds=ROUNDS, seed=0, attacks=riders, callbacks=[show])
+run = poise.train(
+    fed, task, solver, rounds=ROUNDS, seed=0, attacks=riders, callbacks=[show]
+)
 
 # %% [markdown]
 # The suspects, with p-value and reason.

@@ -87,5 +87,7 @@ for name, run in runs.items():
 print("This is one seed: repeat with others before you believe a small difference.")
 
 # %%
-page = write_page(group_runs(runs.values()), Path("handwriting.html"), "Handwriting by writer")
+page = write_page(
+    group_runs(runs.values()), Path("handwriting.html"), "Handwriting by writer"
+)
 print(f"curves, weights and clients: {page}")

@@ -37,8 +37,14 @@ for i in np.argsort(fed.sizes)[[0, -1]]:
 
 # %%
 M = max(2, ROLES // 4)
-for sampler in (poise.samplers.Uniform(M), poise.samplers.MD(M), poise.samplers.ClusteredBySize(M)):
-    print(f"{sampler}: noise of the weights Σ = {sampler.statistics(fed.importance).sigma:.3f}")
+for sampler in (
+    poise.samplers.Uniform(M),
+    poise.samplers.MD(M),
+    poise.samplers.ClusteredBySize(M),
+):
+    print(
+        f"{sampler}: noise of the weights Σ = {sampler.statistics(fed.importance).sigma:.3f}"
+    )
 
 # %% [markdown]
 # Train an LSTM with the least noisy and with the noisiest sampler.
@@ -48,7 +54,9 @@ for sampler in (poise.samplers.Uniform(M), poise.samplers.MD(M), poise.samplers.
 def show(record: Record) -> None:
     """Print a line for each round with a measured accuracy."""
     if "accuracy" in record.metrics:
-        print(f"  round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}")
+        print(
+            f"  round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}"
+        )
 
 
 task = poise.task("lstm", hidden=HIDDEN)
@@ -74,7 +82,9 @@ for sampler in (poise.samplers.Uniform(M), poise.samplers.ClusteredBySize(M)):
 
 # %%
 _, labels = fed.test
-print(f"the most common character: {np.bincount(np.asarray(labels)).max() / len(labels):.3f}")
+print(
+    f"the most common character: {np.bincount(np.asarray(labels)).max() / len(labels):.3f}"
+)
 for run in runs:
     spread = run.weights.sum(axis=1).std()
     print(

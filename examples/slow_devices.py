@@ -66,7 +66,9 @@ def show(record: Record) -> None:
 runs = {}
 for name, parts in choices.items():
     print(name)
-    runs[name] = poise.train(fed, task, solver, **parts, time=BUDGET, seed=0, callbacks=[show])
+    runs[name] = poise.train(
+        fed, task, solver, **parts, time=BUDGET, seed=0, callbacks=[show]
+    )
 
 # %%
 print(f"{'':40} {'rounds':>7} {'accuracy':>9} {'loss':>7} {'slow half counts':>17}")
@@ -74,7 +76,9 @@ for name, run in runs.items():
     share = run.weights[:, :10].sum() / run.weights.sum()
     accuracy, loss = run.metric("accuracy")[-1], run.metric("loss")[-1]
     print(f"{name:40} {run.rounds:7d} {accuracy:9.3f} {loss:7.3f} {share:17.2f}")
-print(f"intended: the slow half has {np.asarray(fed.importance)[:10].sum():.2f} of the data")
+print(
+    f"intended: the slow half has {np.asarray(fed.importance)[:10].sum():.2f} of the data"
+)
 
 # %%
 page = write_page(group_runs(runs.values()), Path("slow_devices.html"), "Slow devices")

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-THROW_AWAY = frozenset({"found", "seen", "some", "one", "made", "asked", "there", "what", "told"})
+THROW_AWAY = frozenset(
+    {"found", "seen", "some", "one", "made", "asked", "there", "what", "told"}
+)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 LONG_FILE = 350
 MANY_PARAMETERS = 7
@@ -78,7 +80,11 @@ class Counts:
 
     def repeated_classes(self) -> dict[str, list[str]]:
         """Class names with more than one definition, and the files that define them."""
-        return {name: files for name, files in sorted(self.classes.items()) if len(files) > 1}
+        return {
+            name: files
+            for name, files in sorted(self.classes.items())
+            if len(files) > 1
+        }
 
     def worst_signatures(self) -> list[tuple[int, str]]:
         """Functions with too many parameters, longest first."""
@@ -89,7 +95,9 @@ def measure(files: Iterable[Path], root: Path) -> Counts:
     """Count every habit in the given files; names are reported relative to `root`."""
     counts = Counts()
     for file in sorted(files):
-        count_text(counts, file.read_text(encoding="utf-8"), str(file.relative_to(root)))
+        count_text(
+            counts, file.read_text(encoding="utf-8"), str(file.relative_to(root))
+        )
     return counts
 
 
@@ -212,20 +220,26 @@ def table(figures: dict[str, float]) -> str:
     lines = [f"{'':44}{'this tree':>12}" + "".join(f"{peer:>14}" for peer in PEERS)]
     for name, figure in figures.items():
         known = [PEERS[peer].get(name, "-") for peer in PEERS]
-        lines.append(f"{name:44}{figure:>12}" + "".join(f"{value:>14}" for value in known))
+        lines.append(
+            f"{name:44}{figure:>12}" + "".join(f"{value:>14}" for value in known)
+        )
     return "\n".join(lines)
 
 
 def details(counts: Counts) -> str:
     """The names behind the figures: functions, files and classes."""
     worst = [f"{name} ({many})" for many, name in counts.worst_signatures()[:10]]
-    classes = [f"{name} ({len(files)})" for name, files in counts.repeated_classes().items()]
+    classes = [
+        f"{name} ({len(files)})" for name, files in counts.repeated_classes().items()
+    ]
     sections = {
         "most parameters": worst,
         "files over 350 lines": counts.long_files,
         "class names defined more than once": classes,
     }
-    return "\n".join(f"{title}: {', '.join(names) or 'none'}" for title, names in sections.items())
+    return "\n".join(
+        f"{title}: {', '.join(names) or 'none'}" for title, names in sections.items()
+    )
 
 
 def document(counts: Counts) -> dict[str, object]:
@@ -240,13 +254,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table, or the JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to measure")
+    parser.add_argument(
+        "--root", type=Path, default=ROOT, help="the checkout to measure"
+    )
     options = parser.parse_args(arguments)
     counts = measure((options.root / "src").rglob("*.py"), options.root)
     if options.json:
         print(json.dumps(document(counts), indent=2))
         return
-    print(f"{counts.lines:,} lines in src\n\n{table(rows(counts))}\n\n{details(counts)}")
+    print(
+        f"{counts.lines:,} lines in src\n\n{table(rows(counts))}\n\n{details(counts)}"
+    )
 
 
 if __name__ == "__main__":

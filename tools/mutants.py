@@ -53,7 +53,15 @@ TARGETS = (
 )
 """The mutated files, relative to src/poise. Change these when packages move."""
 
-QUICK = ("unit", "contracts", "reductions", "fixed_points", "theory", "engine", "golden")
+QUICK = (
+    "unit",
+    "contracts",
+    "reductions",
+    "fixed_points",
+    "theory",
+    "engine",
+    "golden",
+)
 """The directories of the quick suite."""
 
 RELATED = (*QUICK, "attacks", "auditing", "unlearning", "explaining", "ledger")
@@ -67,8 +75,16 @@ SECONDS_PER_TEST = 120
 MARKERS = "not slow and not long"
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("engine/round.py", "bytes_up=0,", "1"): "the traffic is counted and put in afterwards",
-    ("engine/round.py", "bytes_down=0,", "1"): "the traffic is counted and put in afterwards",
+    (
+        "engine/round.py",
+        "bytes_up=0,",
+        "1",
+    ): "the traffic is counted and put in afterwards",
+    (
+        "engine/round.py",
+        "bytes_down=0,",
+        "1",
+    ): "the traffic is counted and put in afterwards",
     (
         "clocks/replay.py",
         "path.stat().st_mtime_ns if path.exists() else 0",
@@ -133,7 +149,11 @@ class Mutant:
     def reason(self) -> str | None:
         """Why no test can notice this mutant, or None."""
         for (file, source, after), reason in EQUIVALENT.items():
-            if self.file.endswith(file) and source in self.source and self.after == after:
+            if (
+                self.file.endswith(file)
+                and source in self.source
+                and self.after == after
+            ):
                 return reason
         return None
 
@@ -168,7 +188,9 @@ def targets(root: Path, only: str | None = None) -> list[Path]:
         if (base / pattern).is_dir():
             matches = set((base / pattern).rglob("*.py"))
         if not matches:
-            raise NothingMatches(f"{pattern} matches no file under {base}: correct TARGETS")
+            raise NothingMatches(
+                f"{pattern} matches no file under {base}: correct TARGETS"
+            )
         files |= matches
     return sorted(files)
 
@@ -181,7 +203,9 @@ def mutants_of(text: str, file: str) -> list[Mutant]:
     """
     tree = ast.parse(text)
     mutants = [_mutant(text, file, old, new) for old, new in changes(tree)]
-    return sorted(mutants, key=lambda mutant: (mutant.line, mutant.column, mutant.after))
+    return sorted(
+        mutants, key=lambda mutant: (mutant.line, mutant.column, mutant.after)
+    )
 
 
 def _mutant(text: str, file: str, old: ast.AST, new: ast.AST) -> Mutant:
@@ -290,7 +314,9 @@ def draw(root: Path, places: int, seed: int, only: str | None = None) -> list[Mu
     every = [
         mutant
         for file in targets(root, only)
-        for mutant in mutants_of(file.read_text(encoding="utf-8"), str(file.relative_to(root)))
+        for mutant in mutants_of(
+            file.read_text(encoding="utf-8"), str(file.relative_to(root))
+        )
     ]
     return random.Random(seed).sample(every, min(places, len(every)))
 
@@ -303,7 +329,9 @@ def names_in(text: str) -> set[str]:
     """
     kinds = (ast.ClassDef, ast.FunctionDef)
     defined = {node.name for node in ast.parse(text).body if isinstance(node, kinds)}
-    return defined | set(re.findall(r'^@part\("\w+", "([\w-]+)"', text, flags=re.MULTILINE))
+    return defined | set(
+        re.findall(r'^@part\("\w+", "([\w-]+)"', text, flags=re.MULTILINE)
+    )
 
 
 def related_tests(root: Path, file: str) -> list[str]:
@@ -338,7 +366,11 @@ def stages(root: Path, file: str, related_only: bool) -> list[list[str]]:
     names = names_in((root / file).read_text(encoding="utf-8"))
     likely = [*related_tests(root, file), "tests/contracts", "tests/golden"]
     quickest = [name for name in FIRST if (root / name).exists()]
-    planned = [[*likely, "-k", " or ".join(sorted(names))], [*quickest, *likely], [file]]
+    planned = [
+        [*likely, "-k", " or ".join(sorted(names))],
+        [*quickest, *likely],
+        [file],
+    ]
     if related_only:
         return planned
     return [*planned, [f"tests/{directory}" for directory in QUICK]]
@@ -384,7 +416,9 @@ class Workshop:
                 return verdict(output)
         return "survived", ""
 
-    def pytest(self, tests: Sequence[str], limit: float | None = None) -> tuple[bool, str]:
+    def pytest(
+        self, tests: Sequence[str], limit: float | None = None
+    ) -> tuple[bool, str]:
         """Run tests up to the first failure; says whether all passed, and what pytest printed."""
         command = [
             *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
@@ -401,7 +435,9 @@ class Workshop:
             timeout=limit,
         )
         if done.returncode not in (PASSED, FAILED, INTERRUPTED, NO_TESTS):
-            raise BrokenTests(f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise BrokenTests(
+                f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
         return done.returncode in (PASSED, NO_TESTS), done.stdout
 
 
@@ -411,7 +447,9 @@ def verdict(output: str) -> tuple[str, str]:
     >>> verdict("FAILED tests/unit/test_x.py::test_y - assert 1 == 2")
     ('killed', 'tests/unit/test_x.py::test_y')
     """
-    match = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - (.*))?$", output, flags=re.MULTILINE)
+    match = re.search(
+        r"^(?:FAILED|ERROR) (.*?)(?: - (.*))?$", output, flags=re.MULTILINE
+    )
     if match is None:
         return "killed", "collection"
     outcome = "killed"
@@ -430,7 +468,9 @@ def load(results: Path) -> list[Result]:
     if not results.exists():
         return []
     entries = map(json.loads, results.read_text(encoding="utf-8").splitlines())
-    return [Result(**{**entry, "mutant": Mutant(**entry["mutant"])}) for entry in entries]
+    return [
+        Result(**{**entry, "mutant": Mutant(**entry["mutant"])}) for entry in entries
+    ]
 
 
 def run(
@@ -464,7 +504,10 @@ def run(
                     continue
                 results.append(result)
                 print(line(result), file=log, flush=True)
-                print(f"{result.outcome:9} {result.seconds:6.1f} s  {result.mutant}", flush=True)
+                print(
+                    f"{result.outcome:9} {result.seconds:6.1f} s  {result.mutant}",
+                    flush=True,
+                )
         check_killers(workshops.get(), results)
     return results
 
@@ -510,13 +553,21 @@ def summary(results: Sequence[Result], equivalent: int) -> str:
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--places", type=int, default=100, help="how many mutants to draw")
+    parser.add_argument(
+        "--places", type=int, default=100, help="how many mutants to draw"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="mutate this file, folder or pattern, from the root")
+    parser.add_argument(
+        "--only", help="mutate this file, folder or pattern, from the root"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=1800, help="seconds per mutant")
-    parser.add_argument("--minutes", type=float, default=1e6, help="start no mutant after these")
-    parser.add_argument("--related", action="store_true", help="leave the quick suite out")
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="start no mutant after these"
+    )
+    parser.add_argument(
+        "--related", action="store_true", help="leave the quick suite out"
+    )
     parser.add_argument("--results", type=Path, default=ROOT / "mutants.jsonl")
     parser.add_argument("--resume", action="store_true", help="keep the results so far")
     return parser.parse_args(arguments)
@@ -529,10 +580,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.resume:
         options.results.unlink(missing_ok=True)
     unknown = [mutant for mutant in drawn if mutant.reason is None]
-    decided = [result for result in load(options.results) if result.outcome != "undecided"]
+    decided = [
+        result for result in load(options.results) if result.outcome != "undecided"
+    ]
     earlier = [result for result in decided if result.mutant in unknown]
     tried = {result.mutant for result in earlier}
-    results = run([mutant for mutant in unknown if mutant not in tried], earlier, options)
+    results = run(
+        [mutant for mutant in unknown if mutant not in tried], earlier, options
+    )
     print(summary(results, equivalent=len(drawn) - len(unknown)))
     return int(any(result.outcome == "survived" for result in results))
 

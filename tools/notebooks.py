@@ -22,7 +22,9 @@ def cells(script: str) -> list[tuple[str, str]]:
     [('markdown', '# Title\n\nText.'), ('code', 'x = 1'), ('code', 'x')]
     """
     found = []
-    for head, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*(?:\n|\Z))*)", script, re.MULTILINE):
+    for head, body in re.findall(
+        r"^# %%(.*)\n((?:(?!# %%).*(?:\n|\Z))*)", script, re.MULTILINE
+    ):
         text = body.strip("\n")
         if head.strip() == "[markdown]":
             found.append(("markdown", re.sub(r"^# ?", "", text, flags=re.MULTILINE)))
@@ -33,7 +35,9 @@ def cells(script: str) -> list[tuple[str, str]]:
 
 def notebook(script: str) -> str:
     """A script as the text of a notebook without outputs."""
-    made = [_cell(number, kind, text) for number, (kind, text) in enumerate(cells(script))]
+    made = [
+        _cell(number, kind, text) for number, (kind, text) in enumerate(cells(script))
+    ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     whole = {
         "cells": made,

@@ -75,7 +75,9 @@ def pages() -> dict[str, str]:
     missing: list[str] = []
     made = {page_of(name): _module_page(name, missing) for name in MODULES}
     if missing:
-        raise Undocumented("public names without documentation: " + ", ".join(sorted(missing)))
+        raise Undocumented(
+            "public names without documentation: " + ", ".join(sorted(missing))
+        )
     return {"reference/index.md": _index(), **made}
 
 
@@ -109,7 +111,8 @@ def documented(value: Any) -> str:
 
 def _index() -> str:
     rows = "\n".join(
-        f"| [`{name}`]({name.removeprefix('poise.')}.md) | {_first(name)} |" for name in MODULES
+        f"| [`{name}`]({name.removeprefix('poise.')}.md) | {_first(name)} |"
+        for name in MODULES
     )
     return (
         "# Reference\n\nWritten from the docstrings, whose examples are run by the tests. "
@@ -156,7 +159,9 @@ def _members(full: str, cls: type, missing: list[str]) -> Iterator[str]:
     """A table of the public methods and properties of a class."""
     owners = [c for c in reversed(cls.__mro__) if c.__module__.startswith("poise")]
     found = {n: v for c in owners for n, v in vars(c).items() if n[0] != "_"}
-    values = getattr(cls, "__dataclass_fields__", {})  # described by the docstring of their class
+    values = getattr(
+        cls, "__dataclass_fields__", {}
+    )  # described by the docstring of their class
     rows = []
     for name, value in found.items():
         if name in values:
@@ -185,7 +190,11 @@ def _signature(value: Any) -> str:
     except (TypeError, ValueError):
         return "(…)"
     kept = [p for p in signature.parameters.values() if p.name != "self"]
-    returned = inspect.Signature.empty if inspect.isclass(value) else signature.return_annotation
+    returned = (
+        inspect.Signature.empty
+        if inspect.isclass(value)
+        else signature.return_annotation
+    )
     text = str(signature.replace(parameters=kept, return_annotation=returned))
     text = re.sub(r"<function (\S+) at 0x[0-9a-f]+>", _called, text)
     return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text).replace("typing.", "")
@@ -228,7 +237,11 @@ def _items(text: str) -> Iterator[str]:
     """Arguments and what is said of them, lines that are indented joined to the one before."""
     for item in re.split(r"\n(?=\S)", text):
         name, colon, what = " ".join(item.split()).partition(": ")
-        yield f"- `{name}`: {what}" if colon and " " not in name else f"- {' '.join(item.split())}"
+        yield (
+            f"- `{name}`: {what}"
+            if colon and " " not in name
+            else f"- {' '.join(item.split())}"
+        )
 
 
 def on_files(files: Any, config: Any) -> Any:

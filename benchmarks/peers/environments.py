@@ -20,7 +20,9 @@ def make(name: str) -> None:
     wanted = HERE / "requirements" / f"{name}.txt"
     folder = HERE / ".envs" / name
     ready = folder / "ready.txt"
-    if ready.exists() and ready.read_text(encoding="utf-8") == wanted.read_text(encoding="utf-8"):
+    if ready.exists() and ready.read_text(encoding="utf-8") == wanted.read_text(
+        encoding="utf-8"
+    ):
         return
     print(f"installing {name} into {folder.relative_to(HERE)}", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
@@ -37,5 +39,7 @@ def make(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for peer in sys.argv[1:] or sorted(file.stem for file in (HERE / "requirements").glob("*.txt")):
+    for peer in sys.argv[1:] or sorted(
+        file.stem for file in (HERE / "requirements").glob("*.txt")
+    ):
         make(peer)

@@ -36,9 +36,15 @@ def export(work: Work, file: Path) -> Path:
     weights = _named(oracle.layout, oracle.initial(0))
     rng = np.random.default_rng(0)
     cohorts = np.stack(
-        [np.sort(rng.choice(work.population, work.clients, replace=False)) for _ in range(ROUNDS)]
+        [
+            np.sort(rng.choice(work.population, work.clients, replace=False))
+            for _ in range(ROUNDS)
+        ]
     )
-    about = {name: getattr(work, name) for name in ("model", "steps", "batch", "lr", "clients")}
+    about = {
+        name: getattr(work, name)
+        for name in ("model", "steps", "batch", "lr", "clients")
+    }
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part.npz")
     np.savez(
@@ -62,7 +68,9 @@ def federation(work: Work, x: np.ndarray, y: np.ndarray) -> poise.Federation:
     options = {"vocabulary": 100} if work.source == "shakespeare" else {}
     classes = 100 if options else 10
     flat = x.reshape(-1, *x.shape[2:])
-    return poise.federation((flat, y.reshape(-1)), list(rows), classes=classes, **options)
+    return poise.federation(
+        (flat, y.reshape(-1)), list(rows), classes=classes, **options
+    )
 
 
 def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
@@ -75,11 +83,14 @@ def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.nda
     """
     shakespeare = work.source == "shakespeare"
     fed = poise.federation(
-        work.source, **({"partition": "by-key"} if shakespeare else {"clients": work.population})
+        work.source,
+        **({"partition": "by-key"} if shakespeare else {"clients": work.population}),
     )
     shares = fed.sizes // work.samples
     who = [
-        (i, part) for part in range(shares.max()) for i in np.flatnonzero(shares > part).tolist()
+        (i, part)
+        for part in range(shares.max())
+        for i in np.flatnonzero(shares > part).tolist()
     ][: work.population]
     if len(who) < work.population:
         raise ValueError(
@@ -89,7 +100,10 @@ def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.nda
     rng = np.random.default_rng(1)
     owned = {i: fed.client(i) for i, _ in who}
     orders = {i: rng.permutation(len(y)) for i, (_, y) in owned.items()}
-    mine = [(i, orders[i][part * work.samples : (part + 1) * work.samples]) for i, part in who]
+    mine = [
+        (i, orders[i][part * work.samples : (part + 1) * work.samples])
+        for i, part in who
+    ]
     x = np.stack([_bytes(owned[i][0][order]) for i, order in mine])
     y = np.stack([np.asarray(owned[i][1][order], np.int64) for i, order in mine])
     tests, labels = fed.test
@@ -102,7 +116,9 @@ def _bytes(x: np.ndarray) -> np.ndarray:
     are.
     """
     return (
-        np.rint(np.asarray(x) * 255).astype(np.uint8) if x.dtype.kind == "f" else x.astype(np.uint8)
+        np.rint(np.asarray(x) * 255).astype(np.uint8)
+        if x.dtype.kind == "f"
+        else x.astype(np.uint8)
     )
 
 

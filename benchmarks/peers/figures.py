@@ -64,7 +64,11 @@ def medians(row: Mapping[str, Any]) -> dict[str, float]:
 def ratios(row: Mapping[str, Any]) -> dict[str, float]:
     """How many times longer than poise every other peer takes; below 1 it is ahead."""
     found = medians(row)
-    return {n: s / found["poise"] for n, s in found.items() if n != "poise" and n not in REFERENCES}
+    return {
+        n: s / found["poise"]
+        for n, s in found.items()
+        if n != "poise" and n not in REFERENCES
+    }
 
 
 def best_other(row: Mapping[str, Any]) -> tuple[str, float] | None:
@@ -83,9 +87,15 @@ def promising(
     configuration out.
     """
     total = {v: min(run["total"] for run in done) for v, done in runs.items()}
-    rounds = {v: min(run["total"] - run["startup"] for run in done) for v, done in runs.items()}
+    rounds = {
+        v: min(run["total"] - run["startup"] for run in done)
+        for v, done in runs.items()
+    }
     near = [
-        v for found in (total, rounds) for v in found if found[v] <= SLOWER * min(found.values())
+        v
+        for found in (total, rounds)
+        for v in found
+        if found[v] <= SLOWER * min(found.values())
     ]
     return [v for v in variants if v in near or v not in total]
 
@@ -138,7 +148,9 @@ def _deviation(values: Sequence[float]) -> float:
 def disagreements(row: Mapping[str, Any]) -> list[str]:
     """Peers whose model is elsewhere than the others' after the same rounds, and by how much."""
     points, nats = allowed(row)
-    learned = {name: found for name, found in row["peers"].items() if "accuracy" in found}
+    learned = {
+        name: found for name, found in row["peers"].items() if "accuracy" in found
+    }
     if len(learned) < 2:
         return []
     accuracy = statistics.median(found["accuracy"] for found in learned.values())
@@ -159,7 +171,9 @@ def along(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The curves of a work that was run to its end, cut into a row for each point that all of them
     have.
     """
-    curves = {name: found["curve"] for name, found in row["peers"].items() if "curve" in found}
+    curves = {
+        name: found["curve"] for name, found in row["peers"].items() if "curve" in found
+    }
     noise = row.get("noise_curves", ())
     points = min((len(curve) for curve in [*curves.values(), *noise]), default=0)
     return [

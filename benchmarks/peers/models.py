@@ -30,7 +30,9 @@ def build(name: str) -> nn.Module:
     if name == "logistic":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     if name == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, 50), nn.ReLU(), nn.Linear(50, 10))
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(784, 50), nn.ReLU(), nn.Linear(50, 10)
+        )
     if name == "cnn":
         return nn.Sequential(
             nn.Conv2d(1, 32, 3),
@@ -45,10 +47,14 @@ def build(name: str) -> nn.Module:
     return NextCharacter()
 
 
-def with_weights(name: str, weights: dict[str, np.ndarray], variant: str = "") -> nn.Module:
+def with_weights(
+    name: str, weights: dict[str, np.ndarray], variant: str = ""
+) -> nn.Module:
     """The module with these weights."""
     module = laid_out(build(name), variant)
-    module.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in weights.items()})
+    module.load_state_dict(
+        {key: torch.from_numpy(value.copy()) for key, value in weights.items()}
+    )
     return module
 
 
@@ -56,11 +62,16 @@ def laid_out(module: nn.Module, variant: str) -> nn.Module:
     """The module with channels last in memory where the variant ends with ``c``: faster
     convolutions on many CPUs.
     """
-    return module.to(memory_format=torch.channels_last) if variant.endswith("c") else module
+    return (
+        module.to(memory_format=torch.channels_last)
+        if variant.endswith("c")
+        else module
+    )
 
 
 def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
     """A copy of the module's weights by name."""
     return {
-        name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()
+        name: value.detach().cpu().numpy().copy()
+        for name, value in module.state_dict().items()
     }

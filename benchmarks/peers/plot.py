@@ -27,7 +27,10 @@ def drawn(rows: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> s
         for r in rows.values()
     ]
     values = [s for _, peers in found for s in peers.values()]
-    low, high = floor(log10(min(s.low for s in values))), ceil(log10(max(s.high for s in values)))
+    low, high = (
+        floor(log10(min(s.low for s in values))),
+        ceil(log10(max(s.high for s in values))),
+    )
 
     def across(seconds: float) -> float:
         return LEFT + WIDTH * (log10(seconds) - low) / (high - low)
@@ -49,7 +52,9 @@ def drawn(rows: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> s
     for k, (label, peers) in enumerate(found):
         y = TOP + STEP * k
         parts.append(_text(LEFT - 12, y + 4, label, "end"))
-        for peer, s in sorted(peers.items(), key=lambda item: item[0] == "poise"):  # poise on top
+        for peer, s in sorted(
+            peers.items(), key=lambda item: item[0] == "poise"
+        ):  # poise on top
             colour = COLOURS[peer]
             parts.append(
                 f'<line x1="{across(s.low):.1f}" x2="{across(s.high):.1f}" y1="{y}" y2="{y}" '

@@ -34,7 +34,9 @@ class Peer:
     environment: str | None = None  # None: the one of the driver
     lacks: tuple[str, ...] = ()
     reference: bool = False  # computes gradients only, learns nothing
-    layouts: tuple[str, ...] = ("",)  # for convolutions also with channels last in memory
+    layouts: tuple[str, ...] = (
+        "",
+    )  # for convolutions also with channels last in memory
 
     def configurations(self, model: str) -> list[str]:
         """What is tried for a model."""
@@ -85,7 +87,9 @@ class Running:
             else Path(sys.executable)
         )
         if not python.exists():
-            raise PeerFailed(f"{self.name} is not installed: run {HERE.name}/environments.py")
+            raise PeerFailed(
+                f"{self.name} is not installed: run {HERE.name}/environments.py"
+            )
         ours = (
             "" if peer.environment else os.environ.get("PYTHONPATH", "")
         )  # another environment has its own packages
@@ -151,7 +155,9 @@ class Running:
 
     def _order(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the answer that does not come says why
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # the answer that does not come says why
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
@@ -171,7 +177,10 @@ class Running:
         """The process and all that descend from it, it first."""
         children: dict[int, list[int]] = {}
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and (parent := _parent(int(entry.name))) is not None:
+            if (
+                entry.name.isdigit()
+                and (parent := _parent(int(entry.name))) is not None
+            ):
                 children.setdefault(parent, []).append(int(entry.name))
         tree = [self._process.pid]
         for pid in tree:

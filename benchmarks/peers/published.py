@@ -79,7 +79,10 @@ def publish(page: Path, results: Rows) -> None:
         text += (
             "\n### LR-MNIST, 100 rounds\n\n1,000 clients, 10 per round, batch 10, learning rate "
             "0.03, one local epoch"
-            " (60 samples for every client).\n\n" + _whole(results[PUBLIC_WORK]) + "\n" + FLUTE
+            " (60 samples for every client).\n\n"
+            + _whole(results[PUBLIC_WORK])
+            + "\n"
+            + FLUTE
         )
     page.with_name("peers.svg").write_text(drawn(rows, TITLES), encoding="utf-8")
     put(page, "peers", text)
@@ -101,10 +104,13 @@ def _introduction(rows: Rows) -> str:
         if not PEERS[p].reference
     }
     versions = [
-        f"{TITLES[p]}: " + ", ".join(f"{k} {v}" for k, v in a.items() if isinstance(v, str))
+        f"{TITLES[p]}: "
+        + ", ".join(f"{k} {v}" for k, v in a.items() if isinstance(v, str))
         for p, a in found.items()
     ]
-    counts = sorted({len(p["seconds"]) for row in rows.values() for p in row["peers"].values()})
+    counts = sorted(
+        {len(p["seconds"]) for row in rows.values() for p in row["peers"].values()}
+    )
     one = next(iter(rows.values()))
     return INTRODUCTION.format(
         dates=_some(rows, "date"),
@@ -158,7 +164,11 @@ def _seconds(found: Mapping[str, Any] | None) -> str:
 
 
 def _goals(rows: Rows) -> str:
-    told = [f"- {row['label']}: {goal(name, row)}" for name, row in rows.items() if goal(name, row)]
+    told = [
+        f"- {row['label']}: {goal(name, row)}"
+        for name, row in rows.items()
+        if goal(name, row)
+    ]
     return "\nGoals:\n\n" + "\n".join(told) + "\n" if told else ""
 
 
@@ -232,14 +242,21 @@ def _same(rows: Rows) -> str:
     ]
     for row in rows.values():
         found = [row["peers"].get(p, {}) for p in learning]
-        cells = [f"{f['accuracy']:.2%}, {f['loss']:.3f}" if "accuracy" in f else "–" for f in found]
+        cells = [
+            f"{f['accuracy']:.2%}, {f['loss']:.3f}" if "accuracy" in f else "–"
+            for f in found
+        ]
         points, nats = allowed(row)
         last = f"{points:.1f} points, {nats:.3f} | {'; '.join(disagreements(row)) or 'yes'}"
         lines.append(
-            f"| {row['label']} | {row.get('rounds', '')} | " + " | ".join(cells) + f" | {last} |"
+            f"| {row['label']} | {row.get('rounds', '')} | "
+            + " | ".join(cells)
+            + f" | {last} |"
         )
     failed = [
-        (row["label"], TITLES[p], why) for row in rows.values() for p, why in row["failed"].items()
+        (row["label"], TITLES[p], why)
+        for row in rows.values()
+        for p, why in row["failed"].items()
     ]
     return (
         "\n".join(lines)
@@ -261,7 +278,9 @@ def _memory(rows: Rows) -> str:
         for peer in PEERS:
             f = row["peers"].get(peer)
             cells.append(
-                f"{f['startup']:.1f} + {f['first']:.1f} s, {f['peak_mb']:.0f} MB" if f else "–"
+                f"{f['startup']:.1f} + {f['first']:.1f} s, {f['peak_mb']:.0f} MB"
+                if f
+                else "–"
             )
         lines.append("| " + " | ".join([row["label"], *cells]) + " |")
     return (
@@ -278,9 +297,15 @@ def _waiting(rows: Rows) -> str:
     told = []
     for peer in PEERS:
         found = [
-            row["peers"][peer] for row in rows.values() if row["peers"].get(peer, {}).get("waited")
+            row["peers"][peer]
+            for row in rows.values()
+            if row["peers"].get(peer, {}).get("waited")
         ]
-        share = sum(f["waiting"] for f in found) / sum(f["waited"] for f in found) if found else 0.0
+        share = (
+            sum(f["waiting"] for f in found) / sum(f["waited"] for f in found)
+            if found
+            else 0.0
+        )
         told += [f"{TITLES[peer]} {share:.1%}"] if share >= 0.001 else []
     return f"Share of a core used while waiting: {', '.join(told) or 'none'}.\n"
 
@@ -315,9 +340,12 @@ def _whole(row: Mapping[str, Any]) -> str:
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for each of"
     where += f" {len(row['peers']['poise']['seconds'])} repetitions, in turns."
     where += " The time includes the first round, but not the export and evaluation of a model."
-    where += " Start-up is a median too; accuracy and peak come from the last repetition."
+    where += (
+        " Start-up is a median too; accuracy and peak come from the last repetition."
+    )
     first = "".join(
-        f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row})
+        f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time."
+        for _, p, ratio in ahead({"": row})
     )
     return "\n".join(lines) + f"\n\n{where}{first}\n" + _curves(row)
 
@@ -335,7 +363,9 @@ def _curves(row: Mapping[str, Any]) -> str:
             f"{_rounds(point)} rounds",
             *(f"{point['peers'][p]['accuracy']:.2%}" for p in peers),
         ]
-        lines.append("| " + " | ".join([*cells, f"{allowed(point)[0]:.1f} points"]) + " |")
+        lines.append(
+            "| " + " | ".join([*cells, f"{allowed(point)[0]:.1f} points"]) + " |"
+        )
     apart = [
         f"after {_rounds(p)} rounds {'; '.join(disagreements(p))}"
         for p in points
@@ -345,7 +375,9 @@ def _curves(row: Mapping[str, Any]) -> str:
         f"Accuracy and loss agree by the rule above at {len(points) - len(apart)} of the "
         f"{len(points)} points"
     )
-    return "\n".join(lines) + f"\n\n{told}{': not ' if apart else ''}{', '.join(apart)}.\n"
+    return (
+        "\n".join(lines) + f"\n\n{told}{': not ' if apart else ''}{', '.join(apart)}.\n"
+    )
 
 
 def _rounds(point: Mapping[str, Any]) -> int:

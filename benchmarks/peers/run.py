@@ -32,9 +32,7 @@ from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS, Work
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
-HOPELESS = (
-    5.0  # a configuration is not looked at further if already its first round takes so much longer
-)
+HOPELESS = 5.0  # drop a configuration whose first round takes this many times longer
 # seconds that a peer works at least before another has its turn: caches are cold when it begins
 TURN = 1.0
 SEEDS = 5  # of poise's batches, for what they alone change
@@ -57,7 +55,9 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
             except PeerFailed as failure:
                 _failed(row, peer, failure)
         _compare(data, at_work, row, work.compare)
-        row["noise"] = [_after(file, data, str(seed), work.compare) for seed in range(1, SEEDS + 1)]
+        row["noise"] = [
+            _after(file, data, str(seed), work.compare) for seed in range(1, SEEDS + 1)
+        ]
         for _ in range(repeats):
             for peer, running in list(at_work.items()):
                 _timed(running, row["peers"][peer])
@@ -116,7 +116,9 @@ def _best(peer: str, work: Work, file: Path) -> tuple[Running, dict[str, Any]]:
     return kept[1], {**kept[2], "tried": tried}
 
 
-def _compare(data: Exported, at_work: dict[str, Running], row: dict[str, Any], rounds: int) -> None:
+def _compare(
+    data: Exported, at_work: dict[str, Running], row: dict[str, Any], rounds: int
+) -> None:
     """Held-out accuracy and loss of each peer's model after so many rounds in all."""
     row["rounds"] = rounds
     for peer, running in at_work.items():
@@ -180,7 +182,8 @@ def end_to_end(
                 row["peers"][peer] = best_of(runs)
         _save(name, row)
     row["noise_curves"] = [
-        _whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)
+        _whole("poise", str(seed), file, data, target)["curve"]
+        for seed in range(1, SEEDS + 1)
     ]
     _save(name, row)
     return row
@@ -194,7 +197,9 @@ def _whole(
     try:
         seconds, rounds, curve = 0.0, 0, []
         stretch, most = (1, MOST_ROUNDS) if target else (STRETCH, PUBLIC_ROUNDS)
-        while rounds < most and not (target and curve and curve[-1]["accuracy"] >= target):
+        while rounds < most and not (
+            target and curve and curve[-1]["accuracy"] >= target
+        ):
             seconds, rounds = seconds + running.go(stretch), rounds + stretch
             curve.append({"rounds": rounds, **held_out(data, running.model())})
         peak = running.peak_megabytes()
@@ -220,7 +225,10 @@ def _row(label: str) -> dict[str, Any]:
         "unknown processor",
     )
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        cwd=HERE,
     ).stdout
     return {
         "label": label,
@@ -261,7 +269,9 @@ def _tell(row: dict[str, Any]) -> None:
             f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss "
             f"{found.get('loss', 0):.4f}"
         )
-    for line in (line for point in along(row) or [row] for line in disagreements(point)):
+    for line in (
+        line for point in along(row) or [row] for line in disagreements(point)
+    ):
         print(f"  DISAGREES {line}")
 
 
@@ -270,14 +280,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--work", action="append", choices=[*ROWS, "target", PUBLIC_WORK])
+    parser.add_argument(
+        "--work", action="append", choices=[*ROWS, "target", PUBLIC_WORK]
+    )
     parser.add_argument("--peer", action="append", choices=list(PEERS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--only-write", action="store_true")
     options = parser.parse_args()
     peers = options.peer or list(PEERS)
-    for name in () if options.only_write else options.work or [*ROWS, "target", PUBLIC_WORK]:
+    for name in (
+        () if options.only_write else options.work or [*ROWS, "target", PUBLIC_WORK]
+    ):
         print(name, flush=True)
         if name == "target":
             label = f"{WORKS[TARGET_WORK].label} until {TARGET:.0%}"
@@ -297,7 +311,10 @@ def main() -> None:
 
         publish(
             options.write,
-            {f.stem: json.loads(f.read_text(encoding="utf-8")) for f in RESULTS.glob("*.json")},
+            {
+                f.stem: json.loads(f.read_text(encoding="utf-8"))
+                for f in RESULTS.glob("*.json")
+            },
         )
 
 

@@ -43,7 +43,11 @@ class Exported:
 
     def features(self, x: np.ndarray) -> np.ndarray:
         """What a model takes: images in [0, 1] as floats, or token numbers."""
-        return x.astype(np.int64) if self.tokens else x.astype(np.float32) / np.float32(255)
+        return (
+            x.astype(np.int64)
+            if self.tokens
+            else x.astype(np.float32) / np.float32(255)
+        )
 
     def cohort(self, n: int) -> np.ndarray:
         """Who works in round n."""
@@ -53,8 +57,12 @@ class Exported:
 def read(file: str | Path) -> Exported:
     """The data of a work from its file."""
     with np.load(file) as found:
-        weights = {name[2:]: found[name] for name in found.files if name.startswith("w:")}
-        arrays = {name: found[name] for name in ("x", "y", "test_x", "test_y", "cohorts")}
+        weights = {
+            name[2:]: found[name] for name in found.files if name.startswith("w:")
+        }
+        arrays = {
+            name: found[name] for name in ("x", "y", "test_x", "test_y", "cohorts")
+        }
         return Exported(**arrays, weights=weights, **json.loads(str(found["about"])))
 
 

@@ -39,7 +39,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/hospitals"), help="a folder that is not there yet"
+        "--out",
+        type=Path,
+        default=Path("runs/hospitals"),
+        help="a folder that is not there yet",
     )
     out = parser.parse_args().out.resolve()
     began = time.monotonic()
@@ -53,14 +56,20 @@ def main() -> int:
     except subprocess.CalledProcessError as error:
         return error.returncode
     print(f"\n{(time.monotonic() - began) / 60:.1f} minutes. Open:")
-    for page in ("report.html", "audit.html", "runs/fedavg-logistic/seed-0/unlearning/report.html"):
+    for page in (
+        "report.html",
+        "audit.html",
+        "runs/fedavg-logistic/seed-0/unlearning/report.html",
+    ):
         print(f"  {out / page}")
     return 0
 
 
 def study(out: Path) -> None:
     """All of it, into one folder."""
-    patients = hospitals()  # before anything starts: without the data there is nothing to do
+    patients = (
+        hospitals()
+    )  # before anything starts: without the data there is nothing to do
     nodes = out / "study"
     command("deploy", "init", nodes, "--nodes", len(SITES))
     for client, site in enumerate(SITES):
@@ -81,7 +90,10 @@ def hospitals() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The patients of each hospital, and those that the server keeps to measure on."""
     whole = poise.federation("heart-disease", "by-key")
     assert whole.names == SITES
-    return {**{site: whole.client(k) for k, site in enumerate(SITES)}, "held-out": whole.test}
+    return {
+        **{site: whole.client(k) for k, site in enumerate(SITES)},
+        "held-out": whole.test,
+    }
 
 
 def hand_over(folder: Path, x: np.ndarray, y: np.ndarray) -> None:
@@ -103,7 +115,8 @@ def change(folder: Path, **tables: Any) -> None:
     file = folder / "node.toml"
     table = {**tomllib.loads(file.read_text(encoding="utf-8")), **tables}
     file.write_text(
-        tomli_w.dumps({k: v for k, v in table.items() if v is not None}), encoding="utf-8"
+        tomli_w.dumps({k: v for k, v in table.items() if v is not None}),
+        encoding="utf-8",
     )
 
 
@@ -133,10 +146,19 @@ def train_all(out: Path, nodes: Path) -> list[Path]:
 def train(out: Path, nodes: Path, name: str, method: str, changes: list[str]) -> Path:
     """One run on the nodes."""
     told = [
-        word for one in [f"data.test={out / 'held-out.npz'}", *changes] for word in ("--set", one)
+        word
+        for one in [f"data.test={out / 'held-out.npz'}", *changes]
+        for word in ("--set", one)
     ]
     command(
-        "deploy", "run", HERE / f"{method}.toml", "--to", nodes, "--out", out / "runs" / name, *told
+        "deploy",
+        "run",
+        HERE / f"{method}.toml",
+        "--to",
+        nodes,
+        "--out",
+        out / "runs" / name,
+        *told,
     )
     return out / "runs" / name
 
@@ -164,9 +186,21 @@ def leave(out: Path, nodes: Path) -> None:
     before = journal.read_text(encoding="utf-8")
     run = out / "runs" / "fedavg-logistic" / "seed-0"
     rounds = ["--min-rounds", 2, "--max-rounds", 6]
-    command("deploy", "unlearn", run, "--client", LEAVES, "--to", nodes, "--held-out", *rounds)
+    command(
+        "deploy",
+        "unlearn",
+        run,
+        "--client",
+        LEAVES,
+        "--to",
+        nodes,
+        "--held-out",
+        *rounds,
+    )
     command("verify", run / "unlearning" / "001" / "certificate.json")
-    asked = len(journal.read_text(encoding="utf-8").splitlines()) - len(before.splitlines())
+    asked = len(journal.read_text(encoding="utf-8").splitlines()) - len(
+        before.splitlines()
+    )
     print(f"requests to the node of {SITES[LEAVES]} since it left: {asked}")
     if asked:
         raise PoiseError(f"{journal} has {asked} requests after the hospital left")

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from poise._version import __version__
 
-# MKL may round a product differently if its memory starts at another address. A fixed code path
-# makes a client's result independent of its place in the stack. MKL reads the variable at its first
+# MKL may round a product differently if its memory starts at another address. A fixed
+# code path
+# makes a client's result independent of its place in the stack. MKL reads the variable
+# at its first
 # call. A setting of the user takes precedence.
 os.environ.setdefault("MKL_CBWR", "AVX2")
 

@@ -29,8 +29,11 @@ from poise.weightings import (
 )
 
 
-def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """FedAvg [McMahan 2017]: local SGD, all clients or m at random, weights by importance.
+def fedavg(
+    m: int | None = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
+    """FedAvg [McMahan 2017]: local SGD, all clients or m at random, weights by
+    importance.
 
     Args:
         m: clients per round; None for all.
@@ -50,7 +53,8 @@ def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[
 
 
 def fedsgd(lr: float, m: int | None = None) -> dict[str, Any]:
-    """FedSGD: FedAvg with one full-batch step per round, that is, distributed gradient descent.
+    """FedSGD: FedAvg with one full-batch step per round, that is, distributed gradient
+    descent.
 
     >>> fedsgd(lr=0.5)["solver"].steps
     1
@@ -58,7 +62,9 @@ def fedsgd(lr: float, m: int | None = None) -> dict[str, Any]:
     return fedavg(m=m, lr=lr, steps=1)
 
 
-def _with_weighting(weighting: Weighting, fedavg_options: dict[str, Any]) -> dict[str, Any]:
+def _with_weighting(
+    weighting: Weighting, fedavg_options: dict[str, Any]
+) -> dict[str, Any]:
     """Return FedAvg with another weighting."""
     return {**fedavg(**fedavg_options), "weighting": weighting}
 
@@ -80,7 +86,9 @@ def fedsoftmax(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
 
 
 def fedbetter(k: int | float = 1, **options: Any) -> dict[str, Any]:
-    """FedBetter(k): only the k clients with the smallest losses count [Mansour 2022]."""
+    """FedBetter(k): only the k clients with the smallest losses count [Mansour
+    2022].
+    """
     return _with_weighting(Min(k), options)
 
 
@@ -90,7 +98,9 @@ def fedsoftbetter(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
 
 
 def exp_alpha(alpha: float = 0.2, **options: Any) -> dict[str, Any]:
-    """Exp-alpha: clients that improve a lot on their own data count less [Exp-α 2023]."""
+    """Exp-alpha: clients that improve a lot on their own data count less [Exp-α
+    2023].
+    """
     return _with_weighting(Exp(alpha), options)
 
 
@@ -98,21 +108,27 @@ def fedsoftbetter_avg(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
     """FedSoftBetterAvg: soft-min until round 20, then FedAvg [Mansour 2022, §4.7]."""
-    return _with_weighting(Switch([(until, SoftMin(temperature)), (None, Proportional())]), options)
+    return _with_weighting(
+        Switch([(until, SoftMin(temperature)), (None, Proportional())]), options
+    )
 
 
 def fedsoftworse_avg(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
     """FedSoftWorseAvg: soft-max until round 20, then FedAvg [Mansour 2022, §4.7]."""
-    return _with_weighting(Switch([(until, SoftMax(temperature)), (None, Proportional())]), options)
+    return _with_weighting(
+        Switch([(until, SoftMax(temperature)), (None, Proportional())]), options
+    )
 
 
 def fedavg_softworse(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
     """FedAvgSoftWorse: FedAvg until round 20, then soft-max [Mansour 2022, §4.7]."""
-    return _with_weighting(Switch([(until, Proportional()), (None, SoftMax(temperature))]), options)
+    return _with_weighting(
+        Switch([(until, Proportional()), (None, SoftMax(temperature))]), options
+    )
 
 
 def fedprox(
@@ -122,13 +138,19 @@ def fedprox(
     return {**fedavg(m, server_lr, **solver), "solver": Prox(mu, **solver)}
 
 
-def scaffold(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+def scaffold(
+    m: int | None = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
     """SCAFFOLD [Karimireddy 2020]: control variates against client drift."""
     return {**fedavg(m, server_lr, **solver), "solver": Scaffold(**solver)}
 
 
 def dp_fedavg(
-    clip: float, sigma: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
+    clip: float,
+    sigma: float,
+    m: int | None = None,
+    server_lr: float = 1.0,
+    **solver: Any,
 ) -> dict[str, Any]:
     """DP-FedAvg [McMahan 2018]: clipped updates, noise on their sum.
 
@@ -152,7 +174,9 @@ def fedavgm(
     return {**fedavg(m, **solver), "server": Momentum(server_lr, beta)}
 
 
-def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dict[str, Any]:
+def fedadam(
+    server_lr: float = 0.01, m: int | None = None, **solver: Any
+) -> dict[str, Any]:
     """FedAdam [Reddi 2021]: FedAvg with an adaptive server."""
     return {**fedavg(m, **solver), "server": Adam(server_lr)}
 
@@ -160,7 +184,9 @@ def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dic
 def fedasync(
     durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedAsync [Xie 2019]: aggregate each answer on arrival, discounted by (1 + staleness)^-a."""
+    """FedAsync [Xie 2019]: aggregate each answer on arrival, discounted by (1 +
+    staleness)^-a.
+    """
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -171,7 +197,9 @@ def fedasync(
 def async_fedavg(
     durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """Asynchronous FedAvg with weights that keep the objective [Fraboni 2023, §4.4.3]."""
+    """Asynchronous FedAvg with weights that keep the objective [Fraboni 2023,
+    §4.4.3].
+    """
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -182,7 +210,8 @@ def async_fedavg(
 def fedfix(
     dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedFix: aggregate the answers of every window dt, with weights that keep the objective.
+    """FedFix: aggregate the answers of every window dt, with weights that keep the
+    objective.
 
     Source: [Fraboni 2023, §4.4.4].
     """
@@ -194,9 +223,15 @@ def fedfix(
 
 
 def fedbuff(
-    c: int, durations: Durations = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
+    c: int,
+    durations: Durations = None,
+    m: int | None = None,
+    server_lr: float = 1.0,
+    **solver: Any,
 ) -> dict[str, Any]:
-    """FedBuff [Nguyen 2021]: aggregate c answers with weight 1/c; m clients work, or all."""
+    """FedBuff [Nguyen 2021]: aggregate c answers with weight 1/c; m clients work, or
+    all.
+    """
     return {
         **fedavg(m, server_lr, **solver),
         "clock": Buffered(c, durations),

@@ -31,7 +31,10 @@ SOLVER = SGD(lr=0.1, steps=3)
 
 
 def seen(
-    received: torch.Tensor, version: int, kept: dict[str, torch.Tensor] | None = None, **more: Any
+    received: torch.Tensor,
+    version: int,
+    kept: dict[str, torch.Tensor] | None = None,
+    **more: Any,
 ) -> AttackerView:
     return AttackerView(3, version, 0, received, len(received), kept or {}, **more)
 
@@ -53,7 +56,9 @@ def test_a_disguised_free_rider_by_hand() -> None:
         )  # 99.9 % interval of a standard deviation
         assert abs(float(sent.update.double().mean())) < 3.29 * scale / np.sqrt(d)
     assert set(one.keep) == {"sigma"}, "the first model is let go when sigma is known"
-    assert not torch.equal(one.update / one.update.norm(), four.update / four.update.norm())
+    assert not torch.equal(
+        one.update / one.update.norm(), four.update / four.update.norm()
+    )
 
 
 def test_sigma_by_the_mean_and_given() -> None:
@@ -73,19 +78,26 @@ def test_sigma_by_the_mean_and_given() -> None:
 
 def test_replay_mimic_and_scaled_by_hand() -> None:
     last, now = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 0.0, 3.5])
-    replay = StaleReplay(clients=(3,), scale=2.0).answer(seen(now, 7, {"last": last}), 0)
+    replay = StaleReplay(clients=(3,), scale=2.0).answer(
+        seen(now, 7, {"last": last}), 0
+    )
     assert replay.update.tolist() == [2.0, -4.0, 1.0]
     assert torch.equal(replay.keep["last"], now)
     assert torch.allclose(
-        Mimic(clients=(3,), noise=0.0).answer(seen(now, 7, {"last": last}), 0).update, now - last
+        Mimic(clients=(3,), noise=0.0).answer(seen(now, 7, {"last": last}), 0).update,
+        now - last,
     )
     d = 100_000
     step = torch.linspace(0, 1, d)
     around = (
-        Mimic(clients=(3,), noise=0.5).answer(seen(step, 7, {"last": torch.zeros(d)}), 0).update
+        Mimic(clients=(3,), noise=0.5)
+        .answer(seen(step, 7, {"last": torch.zeros(d)}), 0)
+        .update
         - step
     )
-    assert float(around.norm() / step.norm()) == pytest.approx(0.5, abs=0.5 * 3.29 / np.sqrt(2 * d))
+    assert float(around.norm() / step.norm()) == pytest.approx(
+        0.5, abs=0.5 * 3.29 / np.sqrt(2 * d)
+    )
     assert Scaled(clients=(3,), fraction=0.25).answer(
         seen(now, 0, work=last), 0
     ).update.tolist() == [0.25, 0.5, 0.75]
@@ -98,14 +110,24 @@ def test_buffers_are_not_touched() -> None:
     assert (update[6:] == 0).all()
 
 
-@given(st.sets(st.integers(0, 7), min_size=1, max_size=7), st.integers(0, 3), st.integers(0, 5))
+@given(
+    st.sets(st.integers(0, 7), min_size=1, max_size=7),
+    st.integers(0, 3),
+    st.integers(0, 5),
+)
 def test_honest_rows_are_untouched(bad: set[int], which: int, seed: int) -> None:
     clients = tuple(sorted(bad))
-    attack = [FreeRider(clients), FreeRider(clients, "disguised"), Mimic(clients), Scaled(clients)][
-        which
-    ]
+    attack = [
+        FreeRider(clients),
+        FreeRider(clients, "disguised"),
+        Mimic(clients),
+        Scaled(clients),
+    ][which]
     source = torch.Generator().manual_seed(seed)
-    deltas, models = torch.randn(8, 5, generator=source), {0: torch.randn(5, generator=source)}
+    deltas, models = (
+        torch.randn(8, 5, generator=source),
+        {0: torch.randn(5, generator=source)},
+    )
     norms, losses = np.ones(8), np.arange(8.0)
     given_ = RoundUpdates.of_columns(
         np.ones(8) / 8,
@@ -121,7 +143,9 @@ def test_honest_rows_are_untouched(bad: set[int], which: int, seed: int) -> None
     assert sent.loss_before is not None
     assert np.array_equal(sent.loss_before[good], losses[good])
     if not attack.works:
-        assert (sent.loss_before[list(clients)] == 1.0).all(), "who has no data knows no loss"
+        assert (sent.loss_before[list(clients)] == 1.0).all(), (
+            "who has no data knows no loss"
+        )
 
 
 def test_an_attack_can_only_see_what_is_its_own() -> None:
@@ -162,7 +186,12 @@ def test_with_plain_free_riders_the_federation_converges_to_the_fair_model() -> 
     riders = (1, 4, 6, 7)
     fair = [i for i in range(8) if i not in riders]
     run = poise.train(
-        QUAD, QUAD.task, SOLVER, rounds=600, attacks=[FreeRider(riders)], evaluate_every=600
+        QUAD,
+        QUAD.task,
+        SOLVER,
+        rounds=600,
+        attacks=[FreeRider(riders)],
+        evaluate_every=600,
     )
     pull = 1 - (1 - 0.1 * QUAD.curvature[fair]) ** 3
     wanted = (pull[:, None] * OPTIMA[fair]).sum(axis=0) / pull.sum()
@@ -179,7 +208,13 @@ def test_disguised_free_riders_leave_the_expectation_where_it_was() -> None:
     found = np.array(
         [
             poise.train(
-                QUAD, QUAD.task, SOLVER, rounds=100, attacks=[attack], seed=s, evaluate_every=100
+                QUAD,
+                QUAD.task,
+                SOLVER,
+                rounds=100,
+                attacks=[attack],
+                seed=s,
+                evaluate_every=100,
             ).model
             - wanted
             for s in range(seeds)
@@ -188,7 +223,9 @@ def test_disguised_free_riders_leave_the_expectation_where_it_was() -> None:
     assert abs(found.mean() / (found.std() / np.sqrt(found.size))) < 3.29, "99.9 %"
     z = found.mean(axis=0) / (found.std(axis=0, ddof=1) / np.sqrt(seeds))
     each = 0.0005 / found.shape[1]
-    assert np.abs(z).max() < stats.t.isf(each, seeds - 1), "99.9 % for all coordinates together"
+    assert np.abs(z).max() < stats.t.isf(each, seeds - 1), (
+        "99.9 % for all coordinates together"
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +267,9 @@ def test_a_stopped_run_goes_on_with_what_its_cheats_knew(
 
 
 @pytest.mark.parametrize(
-    "clock", [Synchronous(), Asynchronous("F80"), Buffered(c=3, durations="F80")], ids=repr
+    "clock",
+    [Synchronous(), Asynchronous("F80"), Buffered(c=3, durations="F80")],
+    ids=repr,
 )
 @pytest.mark.parametrize(
     "solver",
@@ -249,12 +288,16 @@ def test_attacks_that_send_the_same_are_the_same_run(clock: Any, solver: Any) ->
         (StaleReplay((2,)), Mimic((2,), noise=0.0)),
     ):
         runs = [
-            poise.train(fed, poise.task("logistic"), solver, clock=clock, rounds=9, attacks=[a])
+            poise.train(
+                fed, poise.task("logistic"), solver, clock=clock, rounds=9, attacks=[a]
+            )
             for a in (one, other)
         ]
         assert runs[0].model.tobytes() == runs[1].model.tobytes()
         for name in ("client", "version", "norm", "samples", "steps", "coefficient"):
-            assert np.array_equal(runs[0].contributions[name], runs[1].contributions[name])
+            assert np.array_equal(
+                runs[0].contributions[name], runs[1].contributions[name]
+            )
 
 
 def test_a_client_remembers_only_rounds_it_took_part_in() -> None:
@@ -277,12 +320,16 @@ def test_a_client_remembers_only_rounds_it_took_part_in() -> None:
     models = {n: run.models(n) for n in range(21)}
     norms = [float(c["norm"]) for c in run.contributions if c["client"] == 2]
     for before, now, norm in zip(mine[:-1], mine[1:], norms[1:], strict=True):
-        assert norm == pytest.approx(np.linalg.norm(models[now] - models[before]), rel=1e-12)
+        assert norm == pytest.approx(
+            np.linalg.norm(models[now] - models[before]), rel=1e-12
+        )
 
 
 def test_declared_sizes_are_the_mean_of_the_fair_clients() -> None:
     alone = poise.federation("digits", "dirichlet", clients=5, alpha=0.5, seed=3)
-    fed = poise.federation("digits", "dirichlet", clients=5, alpha=0.5, seed=3, free_riders=4)
+    fed = poise.federation(
+        "digits", "dirichlet", clients=5, alpha=0.5, seed=3, free_riders=4
+    )
     assert fed.sizes[:5].tolist() == alone.sizes.tolist()
     assert (fed.sizes[5:] == round(alone.sizes.mean())).all()
     assert all(np.array_equal(fed.client(i)[0], alone.client(i)[0]) for i in range(5))
@@ -325,7 +372,10 @@ noise = 0.3
 rounds = 3
 """
     (tmp_path / "exp.toml").write_text(text)
-    assert call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code == 0
+    assert (
+        call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code
+        == 0
+    )
     run = poise.open_run(tmp_path / "out" / "seed-0")
     norms = run.contributions["norm"].reshape(3, 6)
     assert (norms[:, 1] == 0).all()

@@ -18,7 +18,9 @@ from poise.servers import Adam
 from poise.solvers import SGD
 from poise.weightings import SoftMax
 
-FED = poise.federation("digits", "dirichlet", alpha=0.3, clients=16, samples=800, seed=9)
+FED = poise.federation(
+    "digits", "dirichlet", alpha=0.3, clients=16, samples=800, seed=9
+)
 TASK, SOLVER = poise.task("logistic"), SGD(lr=0.1, steps=4, batch_size=8)
 BAD = (1, 6, 11)
 
@@ -26,7 +28,11 @@ BAD = (1, 6, 11)
 def audited(attack: Any, **options: Any) -> Any:
     return poise.audit(
         poise.train(
-            FED, TASK, SOLVER, attacks=[attack] if attack else [], **{"rounds": 16, **options}
+            FED,
+            TASK,
+            SOLVER,
+            attacks=[attack] if attack else [],
+            **{"rounds": 16, **options},
         )
     )
 
@@ -53,7 +59,10 @@ def test_free_riders_are_found_and_described(attack: Any, words: str) -> None:
 
 
 def test_nobody_is_suspected_where_everyone_works() -> None:
-    for fed in (FED, poise.federation("digits", "one-class", clients=16, samples=800, seed=9)):
+    for fed in (
+        FED,
+        poise.federation("digits", "one-class", clients=16, samples=800, seed=9),
+    ):
         run = poise.train(fed, TASK, SOLVER, rounds=16)
         assert poise.audit(run).suspects == []
 
@@ -64,16 +73,22 @@ def test_a_part_of_real_work_is_not_noticed() -> None:
 
 def test_copies_are_seen_through_an_adaptive_server_and_partial_participation() -> None:
     assert audited(StaleReplay(BAD), server=Adam(lr=0.05)).suspects == list(BAD)
-    assert audited(StaleReplay(BAD), sampler=Uniform(6), rounds=30).suspects == list(BAD)
+    assert audited(StaleReplay(BAD), sampler=Uniform(6), rounds=30).suspects == list(
+        BAD
+    )
 
 
 def test_losses_that_were_not_computed() -> None:
     found = audited(FreeRider(BAD), weighting=SoftMax(1.0))
     told = audited(Mimic(BAD, noise=0.0, scale=-1.0), weighting=SoftMax(1.0))
     assert found.suspects == told.suspects == list(BAD)
-    reports = next(pattern for pattern in told.auditor.patterns if "losses" in pattern.label)
+    reports = next(
+        pattern for pattern in told.auditor.patterns if "losses" in pattern.label
+    )
     assert (reports.p_values()[list(BAD)] < 1e-20).all()
-    assert "losses that were not computed in 15 of 16 reports" in reports.describe(BAD[0])
+    assert "losses that were not computed in 15 of 16 reports" in reports.describe(
+        BAD[0]
+    )
 
 
 def test_a_client_that_never_took_part_is_not_judged() -> None:

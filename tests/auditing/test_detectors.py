@@ -104,7 +104,9 @@ def test_detector_contract(name: str) -> None:
         honest.add(clients, worked(rng, m, own))
         given = idled(rng, m)
         if name == "EmptyUpdates":
-            given = audited_round(np.vstack([1e-9 * given.sketch[1:], given.sketch[:1]]))
+            given = audited_round(
+                np.vstack([1e-9 * given.sketch[1:], given.sketch[:1]])
+            )
             clients = np.arange(m)
         idle.add(clients, given)
         order = clients[::-1]
@@ -145,10 +147,12 @@ def test_gearys_ratio_of_noise(n: int) -> None:
     """Mean by the closed form, variance (1 - 3/pi)/n up to O(1/n): 20,000 samples, 99.9 %."""
     x = np.random.default_rng(3).standard_normal((20_000, n))
     ratio = np.abs(x).mean(axis=1) / np.sqrt((x**2).mean(axis=1))
-    assert abs(ratio.mean() - GAUSSIAN_RATIO * small_sample(n)) < 3.29 * ratio.std() / np.sqrt(
-        len(x)
+    assert abs(
+        ratio.mean() - GAUSSIAN_RATIO * small_sample(n)
+    ) < 3.29 * ratio.std() / np.sqrt(len(x))
+    assert (
+        abs(ratio.var() * n / (1 - 3 / np.pi) - 1) < 3.29 * np.sqrt(2 / len(x)) + 3 / n
     )
-    assert abs(ratio.var() * n / (1 - 3 / np.pi) - 1) < 3.29 * np.sqrt(2 / len(x)) + 3 / n
 
 
 def test_the_cohort_test_has_the_law_it_is_said_to_have() -> None:
@@ -162,7 +166,10 @@ def test_the_cohort_test_has_the_law_it_is_said_to_have() -> None:
         detector.add(np.arange(n), audited_round(np.ones((n, K)), d=d, cohort=cosine))
     p = detector.p_values()
     for level in (0.05, 0.5):
-        assert abs((p <= level).mean() - level) < 3.29 * np.sqrt(level * (1 - level) / n) + 0.01
+        assert (
+            abs((p <= level).mean() - level)
+            < 3.29 * np.sqrt(level * (1 - level) / n) + 0.01
+        )
 
 
 def test_columns_add_up_clients_that_come_twice() -> None:
@@ -180,12 +187,17 @@ LAYOUT = Layout.of_shapes({"a": (40, 120), "b": (60,), "c": (7,)})
 
 def arrived(deltas: torch.Tensor, omega: Floats, **more: Any) -> RoundUpdates:
     direction = torch.from_numpy(omega).to(deltas) @ deltas
-    return RoundUpdates.of_columns(omega, stack=deltas, **more).combined(omega, direction)
+    return RoundUpdates.of_columns(omega, stack=deltas, **more).combined(
+        omega, direction
+    )
 
 
 def test_the_cosine_to_the_others_is_exact() -> None:
     deltas = torch.randn(
-        6, LAYOUT.trainable, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+        6,
+        LAYOUT.trainable,
+        generator=torch.Generator().manual_seed(0),
+        dtype=torch.float64,
     )
     omega = np.array([0.1, 0.2, 0.3, 0.25, 0.1, 0.05])
     found = AuditProbe(LAYOUT).read(arrived(deltas, omega), History())[COHORT]
@@ -198,26 +210,37 @@ def test_the_cosine_to_the_others_is_exact() -> None:
 
 
 def test_products_and_distances_of_many_blocks_stand_in_the_order_of_the_rows() -> None:
-    rows = torch.randn(37, 100_003, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows = torch.randn(
+        37, 100_003, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     rows *= torch.arange(1.0, 38.0)[:, None]
     assert len(row_blocks(rows)) > 5
     omega = np.linspace(-1.0, 2.0, 37)
     direction = omega @ rows.numpy()
     with ThreadPoolExecutor(3) as pool:
         measured = []
-        for map_workers in (in_turn, lambda function, items: [*pool.map(function, items)]):
+        for map_workers in (
+            in_turn,
+            lambda function, items: [*pool.map(function, items)],
+        ):
             updates = arrived(rows, omega, map_workers=map_workers)
             measured.append((*updates.products, updates.from_centre))
     for along, lengths, apart in measured:
         np.testing.assert_allclose(along, rows.numpy() @ direction, rtol=1e-9)
-        np.testing.assert_allclose(lengths, np.linalg.norm(rows.numpy(), axis=1), rtol=1e-12)
+        np.testing.assert_allclose(
+            lengths, np.linalg.norm(rows.numpy(), axis=1), rtol=1e-12
+        )
         away = rows.numpy() - direction / omega.sum()
         np.testing.assert_allclose(apart, np.linalg.norm(away, axis=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 0.1, 0.2, 0.3, 0.34, 0.4, 0.6, 1.0, 30.0])
+@pytest.mark.parametrize(
+    "spread", [0.0, 1e-6, 1e-3, 0.1, 0.2, 0.3, 0.34, 0.4, 0.6, 1.0, 30.0]
+)
 @pytest.mark.parametrize(("clients", "size"), [(20, 50_000), (4, 3_000_000)])
-def test_distances_to_the_centre_do_not_cancel(spread: float, clients: int, size: int) -> None:
+def test_distances_to_the_centre_do_not_cancel(
+    spread: float, clients: int, size: int
+) -> None:
     """In single precision, for rows at all distances from their centre; the reference is taken in
     double precision."""
     rng = np.random.default_rng(3)
@@ -232,14 +255,19 @@ def test_distances_to_the_centre_do_not_cancel(spread: float, clients: int, size
         1e-6 * float(torch.linalg.vector_norm(direction)) / omega.sum()
     )  # of the entries' own rounding
     np.testing.assert_allclose(
-        seen.from_centre, torch.linalg.vector_norm(away, dim=1).numpy(), rtol=1e-5, atol=scale
+        seen.from_centre,
+        torch.linalg.vector_norm(away, dim=1).numpy(),
+        rtol=1e-5,
+        atol=scale,
     )
 
 
 def test_alone_or_empty_there_is_no_cosine() -> None:
     deltas = torch.zeros(2, LAYOUT.trainable)
     deltas[0] = 1.0
-    found = AuditProbe(LAYOUT).read(arrived(deltas, np.array([0.5, 0.5])), History())[COHORT]
+    found = AuditProbe(LAYOUT).read(arrived(deltas, np.array([0.5, 0.5])), History())[
+        COHORT
+    ]
     assert np.isnan(found).all()
 
 
@@ -247,11 +275,15 @@ def test_the_sketch_is_linear_and_keeps_noise_noise() -> None:
     probe = AuditProbe(LAYOUT, seed=3)
     rng = np.random.default_rng(5)
     rows = torch.from_numpy(rng.standard_normal((400, LAYOUT.trainable)))
-    sketch = probe.read(arrived(rows, np.full(400, 0.0025)), History())[SKETCH].astype(float)
+    sketch = probe.read(arrived(rows, np.full(400, 0.0025)), History())[SKETCH].astype(
+        float
+    )
     mixed = torch.from_numpy(np.array([[2.0, -3.0]])) @ rows[:2]
     again = probe.read(arrived(mixed, np.ones(1)), History())[SKETCH]
     np.testing.assert_allclose(again[0], 2 * sketch[0] - 3 * sketch[1], atol=1e-5)
-    assert stats.kstest(sketch.ravel(), "norm").pvalue > 0.001, "iid standard normal again (99.9 %)"
+    assert stats.kstest(sketch.ravel(), "norm").pvalue > 0.001, (
+        "iid standard normal again (99.9 %)"
+    )
     product = sketch.T @ sketch / 400 - np.eye(sketch.shape[1])
     assert abs(product[np.triu_indices(len(product), 1)]).max() < 5.5 / np.sqrt(400), (
         "uncorrelated (8,128 pairs)"
@@ -276,8 +308,12 @@ def test_models_are_read_where_they_move_otherwise() -> None:
     model = torch.randn(LAYOUT.trainable, generator=torch.Generator().manual_seed(1))
     probe = AuditProbe(LAYOUT, received=True)
     read = probe.read(arrived(model[None], np.ones(1), models={0: model}), History())
-    np.testing.assert_allclose(read[RECEIVED][0], read[SKETCH][0], rtol=0, atol=4e3 * 2**-24)
-    assert RECEIVED not in AuditProbe(LAYOUT).read(arrived(model[None], np.ones(1)), History())
+    np.testing.assert_allclose(
+        read[RECEIVED][0], read[SKETCH][0], rtol=0, atol=4e3 * 2**-24
+    )
+    assert RECEIVED not in AuditProbe(LAYOUT).read(
+        arrived(model[None], np.ones(1)), History()
+    )
 
 
 def test_a_round_without_anyone_changes_nothing() -> None:

@@ -31,7 +31,9 @@ def test_a_warning_is_an_event_and_changes_nothing() -> None:
     assert watched.digest == plain.digest
     events = [e for e in watched.events if e.startswith("audit:")]
     assert {2, 5} == {int(e.partition("client ")[2].split()[0]) for e in events}
-    assert events == [str(w.message) for w in said if str(w.message).startswith("audit:")]
+    assert events == [
+        str(w.message) for w in said if str(w.message).startswith("audit:")
+    ]
     assert any("empty update" in e for e in events)
     assert any("noise" in e for e in events)
 
@@ -42,13 +44,19 @@ def test_quarantine_gives_weight_0_and_the_others_the_rest() -> None:
         run = poise.train(FED, TASK, audit="quarantine", **OPTIONS)
     out = [e for e in run.events if "quarantined" in e]
     since = {
-        int(e.partition("client ")[2].split()[0]): int(e.partition("round ")[2].split(",")[0])
+        int(e.partition("client ")[2].split()[0]): int(
+            e.partition("round ")[2].split(",")[0]
+        )
         for e in out
     }
     assert set(since) == {2, 5}
-    np.testing.assert_allclose(run.weights.sum(axis=1), plain.weights.sum(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(
+        run.weights.sum(axis=1), plain.weights.sum(axis=1), rtol=1e-14
+    )
     for client, n in since.items():
-        assert (run.weights[: n + 1, client] > 0).all(), "up to the round after which it was found"
+        assert (run.weights[: n + 1, client] > 0).all(), (
+            "up to the round after which it was found"
+        )
         assert (run.weights[n + 1 :, client] == 0).all()
     assert (run.weights[:, [i for i in range(10) if i not in since]] > 0).all()
     norms = run.contributions["norm"].reshape(14, 10)
@@ -58,13 +66,19 @@ def test_quarantine_gives_weight_0_and_the_others_the_rest() -> None:
 @pytest.mark.parametrize("after", thorough_except([6], [1, 6, 11]))
 @pytest.mark.filterwarnings("ignore:audit")
 def test_a_quarantine_survives_a_resume(after: int, tmp_path: Path) -> None:
-    whole = poise.train(FED, TASK, audit="quarantine", out=tmp_path / "whole", **OPTIONS)
+    whole = poise.train(
+        FED, TASK, audit="quarantine", out=tmp_path / "whole", **OPTIONS
+    )
     done: list[Any] = []
     stop = {"callbacks": [done.append], "stop": lambda: len(done) >= after}
-    poise.train(FED, TASK, audit="quarantine", out=tmp_path / "part", **stop, **OPTIONS).close()
+    poise.train(
+        FED, TASK, audit="quarantine", out=tmp_path / "part", **stop, **OPTIONS
+    ).close()
     again = poise.resume(tmp_path / "part")
     assert again.digest == whole.digest
-    events = [[e for e in run.events if e.startswith("audit:")] for run in (again, whole)]
+    events = [
+        [e for e in run.events if e.startswith("audit:")] for run in (again, whole)
+    ]
     assert events[0] == events[1], "each said once"
 
 
@@ -109,7 +123,10 @@ rounds = 5
 audit = "quarantine"
 """
     (tmp_path / "exp.toml").write_text(text)
-    assert call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code == 0
+    assert (
+        call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code
+        == 0
+    )
     run = poise.open_run(tmp_path / "out" / "seed-0")
     assert run.weights[-1, 1] == 0
     assert 'audit = "quarantine"' in run.experiment

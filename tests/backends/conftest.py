@@ -26,11 +26,15 @@ def tapped(
         "every worker would start a deployment of its own"
     )
     made = make_deployment(
-        tmp_path_factory.mktemp("flower") / "four", 4, federation_in(parse(TEXT), 0).spec
+        tmp_path_factory.mktemp("flower") / "four",
+        4,
+        federation_in(parse(TEXT), 0).spec,
     )
     tap = Tap(made.port)
     config = made.node(0) / "node.toml"
-    config.write_text(tomli_w.dumps({**read_toml(config), "superlink": f"127.0.0.1:{tap.port}"}))
+    config.write_text(
+        tomli_w.dumps({**read_toml(config), "superlink": f"127.0.0.1:{tap.port}"})
+    )
     control.up(made.path, seconds=300)
     yield made, tap
     control.down(made.path)
@@ -44,10 +48,14 @@ def deployed(tapped: tuple[Deployment, Tap]) -> Deployment:
 
 
 @pytest.fixture(scope="session")
-def first(tapped: tuple[Deployment, Tap], tmp_path_factory: pytest.TempPathFactory) -> First:
+def first(
+    tapped: tuple[Deployment, Tap], tmp_path_factory: pytest.TempPathFactory
+) -> First:
     deployment, tap = tapped
     seen: set[str] = set()
-    with meanwhile(lambda: seen.update(map(_command, control.belonging(deployment))), pause=0.5):
+    with meanwhile(
+        lambda: seen.update(map(_command, control.belonging(deployment))), pause=0.5
+    ):
         run = jobs.run_deployed(
             parse(TEXT), deployment.path, tmp_path_factory.mktemp("first") / "out"
         )[0]

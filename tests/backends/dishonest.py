@@ -33,8 +33,14 @@ def receive(message: Any, context: Any) -> Any:
     folder = Path(os.environ[NODE])
     request = NodeMessage.read(message).facts
     honest = reply_to(message, folder)
-    lies = json.loads((folder / "lies.json").read_text()) if (folder / "lies.json").exists() else {}
-    lie = lies.get(str(request["versions"][0]) if request["kind"] == "work" else "hello")
+    lies = (
+        json.loads((folder / "lies.json").read_text())
+        if (folder / "lies.json").exists()
+        else {}
+    )
+    lie = lies.get(
+        str(request["versions"][0]) if request["kind"] == "work" else "hello"
+    )
     reply = LIES[lie](honest, folder) if lie else honest
     return Message(reply.content(), reply_to=message)
 
@@ -42,7 +48,9 @@ def receive(message: Any, context: Any) -> Any:
 def keep(reply: NodeMessage, folder: Path) -> NodeMessage:
     """The truth, noted for later."""
     tensors = {k: [p.dtype, p.shape, p.data.hex()] for k, p in reply.tensors.items()}
-    (folder / "kept.json").write_text(json.dumps({"facts": dict(reply.facts), "tensors": tensors}))
+    (folder / "kept.json").write_text(
+        json.dumps({"facts": dict(reply.facts), "tensors": tensors})
+    )
     return reply
 
 
@@ -70,7 +78,9 @@ def shape(reply: NodeMessage, folder: Path) -> NodeMessage:
 
 def large(reply: NodeMessage, folder: Path) -> NodeMessage:
     """All of it on the wire: no two chunks are the same."""
-    return replace(reply, tensors={"0": TensorBytes("float32", (GB // 4,), os.urandom(GB))})
+    return replace(
+        reply, tensors={"0": TensorBytes("float32", (GB // 4,), os.urandom(GB))}
+    )
 
 
 def piece(reply: NodeMessage, folder: Path) -> NodeMessage:
@@ -92,5 +102,6 @@ def facts(reply: NodeMessage, folder: Path) -> NodeMessage:
 
 
 LIES: dict[str, Callable[[NodeMessage, Path], NodeMessage]] = {
-    f.__name__: f for f in (keep, replay, samples, nan, shape, large, piece, zeros, facts)
+    f.__name__: f
+    for f in (keep, replay, samples, nan, shape, large, piece, zeros, facts)
 }

@@ -50,7 +50,8 @@ class First:
 def serving(deployment: Deployment, before: Collection[Path] = ()) -> list[int]:
     """The processes of runs, the newest first; without those whose logs are in ``before``."""
     logs = sorted(
-        set(deployment.jobs.glob("*.log")) - set(before), key=lambda file: -file.stat().st_mtime
+        set(deployment.jobs.glob("*.log")) - set(before),
+        key=lambda file: -file.stat().st_mtime,
     )
     first = [log.read_text().partition("\n") for log in logs]
     return [int(json.loads(line)["pid"]) for line, end, _ in first if end]

@@ -20,7 +20,9 @@ class Tap:
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.connections: list[tuple[bytearray, bytearray]] = []  # to the target, and from it
+        self.connections: list[
+            tuple[bytearray, bytearray]
+        ] = []  # to the target, and from it
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._door.getsockname()[1])
         threading.Thread(target=self._serve, daemon=True).start()
@@ -52,8 +54,13 @@ class Tap:
             return
         kept = bytearray(), bytearray()
         self.connections.append(kept)
-        for source, sink, record in ((caller, called, kept[0]), (called, caller, kept[1])):
-            threading.Thread(target=_pass_on, args=(source, sink, record), daemon=True).start()
+        for source, sink, record in (
+            (caller, called, kept[0]),
+            (called, caller, kept[1]),
+        ):
+            threading.Thread(
+                target=_pass_on, args=(source, sink, record), daemon=True
+            ).start()
 
 
 def _pass_on(source: socket.socket, sink: socket.socket, record: bytearray) -> None:

@@ -29,10 +29,16 @@ from poise.config.experiment import Experiment, load, parse
 from poise.core.errors import PoiseError
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(900),
+]
 
 
-def both(deployed: Deployment, out: Path, experiment: Experiment, **more: Any) -> tuple[Any, Any]:
+def both(
+    deployed: Deployment, out: Path, experiment: Experiment, **more: Any
+) -> tuple[Any, Any]:
     """The run on nodes, and the same one here."""
     there = jobs.run_deployed(experiment, deployed.path, out, **more)[0]
     return there, run_experiment(experiment, None)[0]
@@ -46,7 +52,8 @@ def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) ->
     assert there.meta["status"] == "done"
     assert poise.open_run(there.path).rounds == 2
     lines = [
-        json.loads(line) for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()
+        json.loads(line)
+        for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()
     ]
     assert [line["kind"] for line in lines[:3]] == ["hello", "work", "work"]
     assert set(lines[2]["left"]) == {
@@ -61,10 +68,14 @@ def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) ->
     }
 
 
-def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_path: Path) -> None:
+def test_a_policy_refusal_reaches_the_server_in_words(
+    deployed: Deployment, tmp_path: Path
+) -> None:
     file = deployed.node(2) / "policy.toml"
     before = file.read_text()
-    file.write_text(before.replace(f"max_steps = {Policy().max_steps}", "max_steps = 3"))
+    file.write_text(
+        before.replace(f"max_steps = {Policy().max_steps}", "max_steps = 3")
+    )
     try:
         with pytest.raises(
             PoiseError,
@@ -74,7 +85,8 @@ def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_
     finally:
         file.write_text(before)
     refused = [
-        json.loads(line) for line in (deployed.node(2) / "journal.jsonl").read_text().splitlines()
+        json.loads(line)
+        for line in (deployed.node(2) / "journal.jsonl").read_text().splitlines()
     ][-1]
     assert "at most 3" in refused["refused"]
     assert not (tmp_path / "out").exists()
@@ -86,7 +98,9 @@ def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
 ) -> None:
     """In the middle of round 1 a node and the SuperLink, after it the server; then the run is taken
     up again."""
-    victims = [deployed.state()["processes"][name]["pid"] for name in ("node-1", "superlink")]
+    victims = [
+        deployed.state()["processes"][name]["pid"] for name in ("node-1", "superlink")
+    ]
     experiment = parse(TEXT.replace("rounds = 2", "rounds = 3"))
 
     def kill(line: Mapping[str, Any]) -> None:
@@ -122,12 +136,16 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(
     assert there.refusals == []
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     now = deployed.state()["processes"]["node-1"]
-    assert now["starts"] >= 2  # Flower lets a key in again only after its lease has ended
+    assert (
+        now["starts"] >= 2
+    )  # Flower lets a key in again only after its lease has ended
     assert now["pid"] != victim
 
 
 @pytest.mark.long
-def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: Path) -> None:
+def test_a_run_whose_server_was_killed_goes_on(
+    deployed: Deployment, tmp_path: Path
+) -> None:
     def kill(line: Mapping[str, Any]) -> None:
         os.kill(serving(deployed)[0], signal.SIGKILL)
 
@@ -175,7 +193,9 @@ def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(
     ]
     for child in children:
         port = str(read_toml(key / "node.toml")["port"])
-        child.command = [str(free_ports(1)[0]) if word == port else word for word in child.command]
+        child.command = [
+            str(free_ports(1)[0]) if word == port else word for word in child.command
+        ]
         child.tend()
     for child in children:
         assert child.process is not None
@@ -224,16 +244,28 @@ def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None
     for client, mine in enumerate(rows):
         folder = made.node(client)
         np.savez(folder / "mine.npz", x=x[mine], y=y[mine])
-        table = {**read_toml(folder / "node.toml"), "data": {"file": "mine.npz", "classes": 2}}
+        table = {
+            **read_toml(folder / "node.toml"),
+            "data": {"file": "mine.npz", "classes": 2},
+        }
         (folder / "node.toml").write_text(tomli_w.dumps(table))
         (folder / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
-    verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "deploy", "node"]
+    verb = [
+        sys.executable,
+        "-c",
+        "from poise.apps.cli import main; main()",
+        "deploy",
+        "node",
+    ]
     control.up(made.path, nodes=False, seconds=300)
     nodes = [
-        subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(2)
+        subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL)
+        for k in range(2)
     ]
     try:
-        there = jobs.run_deployed(load(tmp_path / "exp.toml"), made.path, tmp_path / "out")[0]
+        there = jobs.run_deployed(
+            load(tmp_path / "exp.toml"), made.path, tmp_path / "out"
+        )[0]
     finally:
         for node in nodes:
             node.terminate()

@@ -17,7 +17,11 @@ from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(900),
+]
 
 LIVE = (
     TEXT.replace('name = "sgd"', 'name = "scaffold"')
@@ -33,7 +37,9 @@ def changed(file: Path, **values: Any) -> str:
     return before
 
 
-def test_fedbuff_with_a_slow_node_and_memories(deployed: Deployment, tmp_path: Path) -> None:
+def test_fedbuff_with_a_slow_node_and_memories(
+    deployed: Deployment, tmp_path: Path
+) -> None:
     files = [deployed.node(c) / "policy.toml" for c in range(4)]
     before = {file: changed(file, solvers=["scaffold"]) for file in files}
     slow = deployed.node(3) / "node.toml"

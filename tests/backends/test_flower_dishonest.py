@@ -18,7 +18,11 @@ from poise.config.experiment import parse
 from poise.core.errors import PoiseError
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(900),
+]
 
 APP = "from poise_app.dishonest import client_app\n\napp = client_app()\n"
 LIES = {
@@ -50,11 +54,15 @@ def peak(pid: int) -> int:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0
+    )
 
 
 @pytest.mark.thorough
-def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_path: Path) -> None:
+def test_lies_are_refused_by_name_and_the_round_goes_on(
+    liars: Deployment, tmp_path: Path
+) -> None:
     for client, lies in LIES.items():
         (liars.node(client) / "lies.json").write_text(json.dumps(lies))
     held: list[int] = []
@@ -63,7 +71,10 @@ def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_p
         run = jobs.run_deployed(parse(TEXT), liars.path, tmp_path / "out")[0]
     # 2^20 of facts, and 650 numbers of 4
     most = "a reply larger than the limit of 1051176 bytes"
-    claimed = [(n, client, reason.split(" instead of ")[0]) for n, client, reason in run.refusals]
+    claimed = [
+        (n, client, reason.split(" instead of ")[0])
+        for n, client, reason in run.refusals
+    ]
     assert claimed == [
         (0, 2, "an update that is not finite (nan)"),
         (0, 3, "an update of shape [7] 'float32' in 28 bytes"),

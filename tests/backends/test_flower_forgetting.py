@@ -24,7 +24,12 @@ from poise.backends.flower.messages import NodeMessage
 from poise.backends.flower.transport import Transport
 from poise.config.experiment import parse
 from poise.config.unlearn_request import UnlearnRequest
-from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
+from poise.core.errors import (
+    IncompatibleParts,
+    InvalidOption,
+    PoiseError,
+    UpdateRefused,
+)
 from poise.unlearning.operation import outcome
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
@@ -116,7 +121,8 @@ class Bureau:
 
     def said(self) -> list[dict[str, Any]]:
         return [
-            json.loads(line) for line in (self.folder / f"{self.jobs}.log").read_text().splitlines()
+            json.loads(line)
+            for line in (self.folder / f"{self.jobs}.log").read_text().splitlines()
         ]
 
     def asked(self) -> list[int]:
@@ -128,31 +134,51 @@ class Bureau:
 
 @pytest.fixture
 def bureau(tmp_path: Path) -> Bureau:
-    fed = poise.federation("digits", "dirichlet", clients=N, alpha=0.5, samples=400, seed=0)
-    held = [NodeData(c, fed.shards([c]), {**(fed.spec or {}), "client": c}) for c in range(N)]
+    fed = poise.federation(
+        "digits", "dirichlet", clients=N, alpha=0.5, samples=400, seed=0
+    )
+    held = [
+        NodeData(c, fed.shards([c]), {**(fed.spec or {}), "client": c})
+        for c in range(N)
+    ]
     return Bureau(tmp_path, Trying(held, Policy(metrics=True)))
 
 
 @pytest.mark.parametrize("method", ["sifu", "scratch"])
-def test_the_same_as_forgetting_in_one_process(bureau: Bureau, tmp_path: Path, method: str) -> None:
+def test_the_same_as_forgetting_in_one_process(
+    bureau: Bureau, tmp_path: Path, method: str
+) -> None:
     there = bureau.run("there")
     assert bureau.asked() == [0, 1, 2, 3]
     bureau.grid.away.append(GONE)  # its owner has left, and takes the node along
-    branch = bureau.do(unlearn=str(there), request=asked([GONE], {**OPTIONS, "method": method}))
+    branch = bureau.do(
+        unlearn=str(there), request=asked([GONE], {**OPTIONS, "method": method})
+    )
     assert bureau.asked() == [0, 1, 3]
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     local = poise.unlearn(here, [GONE], **{**OPTIONS, "method": method})
     made = outcome(poise.open_run(branch))
-    assert (made.restart, made.rounds, made.reached) == (local.restart, local.rounds, local.reached)
-    assert (made.restart[1] > 0) == (method == "sifu")  # else the two methods would be one here
-    assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
-    assert np.abs(np.asarray(made.run.model) - np.asarray(made.run.models(0))).max() > 1e-3
+    assert (made.restart, made.rounds, made.reached) == (
+        local.restart,
+        local.rounds,
+        local.reached,
+    )
+    assert (made.restart[1] > 0) == (
+        method == "sifu"
+    )  # else the two methods would be one here
+    assert (
+        np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+    )
+    assert (
+        np.abs(np.asarray(made.run.model) - np.asarray(made.run.models(0))).max() > 1e-3
+    )
     assert made.run.array("members").tolist() == [0, 1, 3]
     assert np.allclose(
         made.run.metric("train_accuracy"), local.run.metric("train_accuracy"), atol=1e-6
     )
     assert (
-        made.certificate["result"]["on remaining clients"] == made.run.metric("train_accuracy")[-1]
+        made.certificate["result"]["on remaining clients"]
+        == made.run.metric("train_accuracy")[-1]
     )
     assert len(poise.unlearning.verify(branch / "certificate.json")) > 10
     assert poise.open_run(branch).experiment.count("without") == 1
@@ -170,16 +196,23 @@ def test_a_second_request_leaves_out_everyone_forgotten_so_far(
     assert bureau.asked() == [1, 3]
     made = outcome(poise.open_run(branch))
     assert made.certificate["forgotten so far"] == [0, 2]
-    assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
-    with pytest.raises(IncompatibleParts, match="belongs to an unlearning request") as caught:
+    assert (
+        np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+    )
+    with pytest.raises(
+        IncompatibleParts, match="belongs to an unlearning request"
+    ) as caught:
         bureau.do(resume=str(branch))
     assert "poise deploy unlearn" in caught.value.hint
 
 
-def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau) -> None:
+def test_an_interrupted_request_is_finished_without_the_forgotten(
+    bureau: Bureau,
+) -> None:
     there = bureau.run("there")
     whole = bureau.do(
-        unlearn=str(there), request=asked([GONE], {**OPTIONS, "out": str(bureau.folder / "whole")})
+        unlearn=str(there),
+        request=asked([GONE], {**OPTIONS, "out": str(bureau.folder / "whole")}),
     )
     stop = bureau.folder / f"{bureau.jobs + 1}.stop"
 
@@ -201,7 +234,9 @@ def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau
     assert np.array_equal(poise.open_run(again).model, poise.open_run(whole).model)
 
 
-def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bureau) -> None:
+def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(
+    bureau: Bureau,
+) -> None:
     there = bureau.run("there")
     bureau.grid.policy = Policy(metrics=False)
     with pytest.raises(
@@ -211,7 +246,9 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
     assert "--held-out" in caught.value.hint
     assert not (there / "unlearning" / "001").exists()
     options = {**OPTIONS, "held_out": True, "target": None, "min_rounds": 1}
-    made = outcome(poise.open_run(bureau.do(unlearn=str(there), request=asked([GONE], options))))
+    made = outcome(
+        poise.open_run(bureau.do(unlearn=str(there), request=asked([GONE], options)))
+    )
     result = made.certificate["result"]
     assert (result["score"], result["on remaining clients"]) == ("accuracy", None)
     assert result["on held-out data"] == made.run.metric("accuracy")[-1]
@@ -220,15 +257,20 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
     )
     poise.unlearning.verify(made.path)
     with pytest.raises(InvalidOption, match="no longer take part"):
-        unlearn_deployed(there, bureau.folder, UnlearnRequest(clients=(0,), measure_forgotten=True))
+        unlearn_deployed(
+            there, bureau.folder, UnlearnRequest(clients=(0,), measure_forgotten=True)
+        )
 
 
 def test_nodes_that_hold_something_else_now_are_named(bureau: Bureau) -> None:
     there = bureau.run("there")
-    fewer = poise.federation("digits", "dirichlet", clients=N, alpha=0.5, samples=300, seed=0)
+    fewer = poise.federation(
+        "digits", "dirichlet", clients=N, alpha=0.5, samples=300, seed=0
+    )
     bureau.grid.node_data[3] = NodeData(3, fewer.shards([3]))
     with pytest.raises(
-        IncompatibleParts, match=r"client 3 has \d+ samples now, and had \d+ in the training"
+        IncompatibleParts,
+        match=r"client 3 has \d+ samples now, and had \d+ in the training",
     ):
         bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     with pytest.raises(InvalidOption, match="there is no client 9"):
@@ -247,13 +289,21 @@ def test_a_run_without_some_clients_never_asks_them(bureau: Bureau) -> None:
         bureau.run("seven", TEXT.replace("[task]", "without = [7]\n[task]"))
 
 
-def test_importance_is_given_for_all_nodes_and_kept_by_those_who_stay(bureau: Bureau) -> None:
-    given = TEXT.replace("[task]", "importance = [1.0, 2.0, 3.0, 4.0]\nwithout = [0]\n[task]")
+def test_importance_is_given_for_all_nodes_and_kept_by_those_who_stay(
+    bureau: Bureau,
+) -> None:
+    given = TEXT.replace(
+        "[task]", "importance = [1.0, 2.0, 3.0, 4.0]\nwithout = [0]\n[task]"
+    )
     transport = Transport(bureau.grid, {c: 100 + c for c in range(N)}, "run")
     found = registered_federation(parse(given), 0, transport, 5.0)
     assert found.importance.tolist() == [2 / 9, 3 / 9, 4 / 9]
     left = found.without([1])
-    assert (left.members.tolist(), left.spec["without"], left.clients) == ([1, 3], [0, 2], 2)
+    assert (left.members.tolist(), left.spec["without"], left.clients) == (
+        [1, 3],
+        [0, 2],
+        2,
+    )
     assert left.importance.tolist() == [2 / 6, 4 / 6]
     assert left.sizes.tolist() == [bureau.grid.node_data[c].samples for c in (1, 3)]
     assert len({found.digest(), left.digest(), found.without([0, 1]).digest()}) == 3
@@ -277,13 +327,17 @@ def test_a_client_may_leave_a_run_that_another_had_left_before(
     local = poise.unlearn(here, [1], **OPTIONS)
     made = outcome(poise.open_run(branch))
     assert made.restart == local.restart
-    assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+    assert (
+        np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+    )
     assert made.run.array("members").tolist() == [1, 3]
     poise.unlearning.verify(made.path)
     poise.unlearning.verify(local.path)
 
 
-def test_each_kind_of_run_is_forgotten_in_its_own_way(bureau: Bureau, tmp_path: Path) -> None:
+def test_each_kind_of_run_is_forgotten_in_its_own_way(
+    bureau: Bureau, tmp_path: Path
+) -> None:
     there = bureau.run("there")
     with pytest.raises(InvalidOption, match="nodes of a deployment") as caught:
         poise.unlearn(there, [GONE], **OPTIONS)
@@ -310,7 +364,10 @@ def test_a_node_that_lies_is_found(bureau: Bureau, table: dict[str, Any]) -> Non
     assert run.weights[0, LIAR] > 0
     assert run.weights[-1, LIAR] == 0
     assert any(f"client {LIAR} is quarantined" in event for event in run.events)
-    assert any(f"client {LIAR} is quarantined" in line.get("warning", "") for line in bureau.said())
+    assert any(
+        f"client {LIAR} is quarantined" in line.get("warning", "")
+        for line in bureau.said()
+    )
     assert (bureau.folder / FILE).exists()
     del bureau.grid.fault_injections[LIAR]
     assert poise.audit(poise.open_run(bureau.run("honest", text))).suspects == []
@@ -348,4 +405,6 @@ def test_mistakes_in_a_trial(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="free-ride"):
         FaultInjection.of({"client": 0, "attack": {"name": "free-ride"}}, tmp_path)
     with pytest.raises(InvalidOption, match="seed must be a whole number"):
-        FaultInjection.of({"client": 0, "attack": {"name": "mimic", "seed": "x"}}, tmp_path)
+        FaultInjection.of(
+            {"client": 0, "attack": {"name": "mimic", "seed": "x"}}, tmp_path
+        )

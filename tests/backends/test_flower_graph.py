@@ -44,7 +44,9 @@ def transport_to(grid: Any, clients: int = N) -> Transport:
 def remote(grid: Nodes) -> Remote:
     fed = federation()
     asked = lambda size: request_directions(transport_to(grid), 5.0, size)
-    return Remote([h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec, asked)
+    return Remote(
+        [h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec, asked
+    )
 
 
 def test_the_graph_is_that_of_the_same_federation_in_one_process() -> None:
@@ -68,7 +70,10 @@ def test_texts() -> None:
     grid = Nodes([NodeData(c, fed.shards([c])) for c in range(2)], OPEN)
     directions = request_directions(transport_to(grid, 2), 5.0, 7)
     assert np.allclose(
-        SimilarityGraph(directions).adjacency, similarity(fed).adjacency, rtol=1e-9, atol=0
+        SimilarityGraph(directions).adjacency,
+        similarity(fed).adjacency,
+        rtol=1e-9,
+        atol=0,
     )
     facts = [h.facts() for h in grid.node_data]
     found = Remote(
@@ -87,7 +92,9 @@ def test_texts() -> None:
     [SGD, poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16)],
     ids=["sgd", "perturbed"],
 )
-def test_the_weighting_and_the_neighbours_are_those_of_one_process(solver: Any, time: Any) -> None:
+def test_the_weighting_and_the_neighbours_are_those_of_one_process(
+    solver: Any, time: Any
+) -> None:
     """Perturbed needs what the others did: were the mean not sent, the second round would
     differ."""
     grid = nodes(policy=Policy(graph=True, solvers=("sgd", "perturbed")))
@@ -105,13 +112,17 @@ def test_the_weighting_and_the_neighbours_are_those_of_one_process(solver: Any, 
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
-def forged(make: Callable[[NodeMessage], NodeMessage]) -> Callable[[int, NodeMessage], NodeMessage]:
+def forged(
+    make: Callable[[NodeMessage], NodeMessage],
+) -> Callable[[int, NodeMessage], NodeMessage]:
     return lambda client, reply: make(reply) if client == 2 else reply
 
 
 def sending(*vectors: torch.Tensor) -> Callable[[int, NodeMessage], NodeMessage]:
     return forged(
-        lambda r: replace(r, tensors={str(k): TensorBytes.of(v) for k, v in enumerate(vectors)})
+        lambda r: replace(
+            r, tensors={str(k): TensorBytes.of(v) for k, v in enumerate(vectors)}
+        )
     )
 
 
@@ -130,12 +141,22 @@ LONG, UNIT = torch.full((64,), 1.0).double(), torch.full((64,), 0.125).double()
         (sending(UNIT.reshape(8, 8)), r"\[8, 8\] float64 instead of"),
         (sending(), "nothing instead of"),
         (sending(UNIT, UNIT), r"\[64\] float64, \[64\] float64 instead of"),
-        (sending(torch.zeros(100_000)), "a reply of 400000 bytes, more than the limit of 4608"),
         (
-            forged(lambda r: replace(r, tensors={"0": TensorBytes("float64", (64,), b"1234")})),
+            sending(torch.zeros(100_000)),
+            "a reply of 400000 bytes, more than the limit of 4608",
+        ),
+        (
+            forged(
+                lambda r: replace(
+                    r, tensors={"0": TensorBytes("float64", (64,), b"1234")}
+                )
+            ),
             r"\[64\] float64 instead of",
         ),
-        (forged(lambda r: replace(r, facts={**r.facts, "client": 1})), "that of client 1"),
+        (
+            forged(lambda r: replace(r, facts={**r.facts, "client": 1})),
+            "that of client 1",
+        ),
         (
             forged(lambda r: replace(r, facts={**r.facts, "nonce": "old"})),
             "a reply to another request",
@@ -157,12 +178,18 @@ def test_a_message_is_examined_and_its_sender_named(forge: Any, words: str) -> N
 def test_noise_covers_a_message_and_does_not_wear_off() -> None:
     quiet = request_directions(transport_to(nodes(policy=OPEN)), 5.0, 64)
     noisy = nodes(policy=Policy(graph=True, graph_noise=0.1))
-    noisy.node_data = [replace(h, secret=bytes([h.client + 1] * 64)) for h in noisy.node_data]
+    noisy.node_data = [
+        replace(h, secret=bytes([h.client + 1] * 64)) for h in noisy.node_data
+    ]
     first, second = (request_directions(transport_to(noisy), 5.0, 64) for _ in range(2))
-    assert np.array_equal(first, second)  # otherwise the mean of many would be the message
+    assert np.array_equal(
+        first, second
+    )  # otherwise the mean of many would be the message
     assert np.allclose(np.linalg.norm(first, axis=1), 1)
     products = (first * quiet).sum(axis=1)
-    expected = 1 / np.sqrt(1 + 0.1**2 * 64)  # |m + g| and m·(m + g), for g at right angles to m
+    expected = 1 / np.sqrt(
+        1 + 0.1**2 * 64
+    )  # |m + g| and m·(m + g), for g at right angles to m
     assert products == pytest.approx(np.full(N, expected), abs=4 * 0.1 * expected)
     noisy.policy = Policy(graph=True, graph_noise=0.2)
     drawn = [
@@ -210,11 +237,18 @@ def test_a_run_that_needs_a_graph_says_so_before_it_begins() -> None:
     without = parse(ADJACENCY.replace("adjacency", "proportional"))
     assert registered_federation(without, 0, transport_to(nodes()), 5.0).clients == N
     perturbed = parse(
-        ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace("adjacency", "proportional")
+        ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace(
+            "adjacency", "proportional"
+        )
     )
-    with pytest.raises(UpdateRefused, match=r"messages for the similarity graph \(graph"):
+    with pytest.raises(
+        UpdateRefused, match=r"messages for the similarity graph \(graph"
+    ):
         registered_federation(
-            perturbed, 0, transport_to(nodes(policy=Policy(solvers=("perturbed",)))), 5.0
+            perturbed,
+            0,
+            transport_to(nodes(policy=Policy(solvers=("perturbed",)))),
+            5.0,
         )
 
 
@@ -256,7 +290,10 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
             bad_updates="drop",
         )
     refusals = [refused.value.message, kept.value.message, run.refusals[0][2]]
-    lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "journal.jsonl").read_text().splitlines()
+    ]
     assert [(line["kind"], line["bytes"]) for line in lines] == [
         ("hello", 0),
         ("graph", 0),
@@ -270,7 +307,10 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
 
 def test_neighbours_are_those_of_the_run_where_a_client_has_left() -> None:
     """Client k of the run is then node k + 1, and must be sent the mean that is its own."""
-    grid, fed = nodes(policy=Policy(graph=True, solvers=("perturbed",))), federation().without([0])
+    grid, fed = (
+        nodes(policy=Policy(graph=True, solvers=("perturbed",))),
+        federation().without([0]),
+    )
     left = transport_to(grid).among(fed.members.tolist())
     facts = [grid.node_data[c].facts() for c in fed.members]
     found = Remote(

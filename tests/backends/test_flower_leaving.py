@@ -27,10 +27,16 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.training import federation_in
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(900),
+]
 
 LEAVES, LIES = 2, 1
-TEXT = WHOLE.replace("rounds = 6", "rounds = 2")  # a round costs a new process on every node
+TEXT = WHOLE.replace(
+    "rounds = 6", "rounds = 2"
+)  # a round costs a new process on every node
 REQUEST: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
 
 
@@ -40,14 +46,25 @@ def hospital(
 ) -> Iterator[tuple[Deployment, list[subprocess.Popen[bytes]]]]:
     """A server, and four nodes that run by themselves."""
     made = make_deployment(
-        tmp_path_factory.mktemp("leaving") / "four", 4, federation_in(parse(TEXT), 0).spec
+        tmp_path_factory.mktemp("leaving") / "four",
+        4,
+        federation_in(parse(TEXT), 0).spec,
     )
     for client in range(4):
-        (made.node(client) / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
+        (made.node(client) / "policy.toml").write_text(
+            tomli_w.dumps(Policy(metrics=True).table())
+        )
     control.up(made.path, nodes=False, seconds=300)
-    verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "deploy", "node"]
+    verb = [
+        sys.executable,
+        "-c",
+        "from poise.apps.cli import main; main()",
+        "deploy",
+        "node",
+    ]
     nodes = [
-        subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(4)
+        subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL)
+        for k in range(4)
     ]
     try:
         yield made, nodes
@@ -66,7 +83,9 @@ def journal(deployed: Deployment, client: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Path) -> None:
+def test_a_node_that_left_is_forgotten_on_the_others(
+    hospital: Any, tmp_path: Path
+) -> None:
     deployed, nodes = hospital
     there = jobs.run_deployed(parse(TEXT), deployed.path, tmp_path / "there")[0]
     nodes[LEAVES].send_signal(signal.SIGTERM)
@@ -80,10 +99,15 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
             deployed.path,
             UnlearnRequest(clients=(LEAVES,), **options, out=str(tmp_path / method)),
         )
-        local = poise.unlearn(here, [LEAVES], **options, out=tmp_path / f"local-{method}")
+        local = poise.unlearn(
+            here, [LEAVES], **options, out=tmp_path / f"local-{method}"
+        )
         assert (made.restart, made.rounds, made.reached) == (local.restart, 1, True)
         assert (made.restart[1] > 0) == (method == "sifu")
-        assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+        assert (
+            np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max()
+            <= 1e-6
+        )
         assert made.path is not None
         poise.unlearning.verify(made.path, there.path)
     assert journal(deployed, LEAVES) == before
@@ -96,13 +120,17 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
     }
 
 
-def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_path: Path) -> None:
+def test_a_node_that_lies_is_found_and_its_weight_is_gone(
+    hospital: Any, tmp_path: Path
+) -> None:
     deployed, nodes = hospital
     if nodes[LEAVES].poll() is None:
         nodes[LEAVES].send_signal(signal.SIGTERM)
     file = deployed.node(LIES) / "node.toml"
     file.write_text(
-        tomli_w.dumps({**read_toml(file), "attack": {"name": "free-rider"}, "delay": 0.5})
+        tomli_w.dumps(
+            {**read_toml(file), "attack": {"name": "free-rider"}, "delay": 0.5}
+        )
     )
     text = TEXT.replace("[task]", f"without = [{LEAVES}]\n[task]")
     text = text.replace("rounds = 2", 'rounds = 3\naudit = "quarantine"')
@@ -115,6 +143,7 @@ def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_pat
     assert os.path.getsize(tmp_path / "audit.html") > 1000
     with pytest.warns(UserWarning, match="is quarantined"):
         here = run_experiment(
-            parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'), None
+            parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'),
+            None,
         )
     assert np.abs(np.asarray(run.model) - np.asarray(here[0].model)).max() <= 1e-6

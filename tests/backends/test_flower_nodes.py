@@ -27,7 +27,12 @@ from poise.backends.flower import transport as flower_transport
 from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import parse
-from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
+from poise.core.errors import (
+    IncompatibleParts,
+    InvalidOption,
+    PoiseError,
+    UpdateRefused,
+)
 from poise.testing import check_backend
 from poise.testing.clauses import SIZES
 from poise.testing.federations import SampleFederation
@@ -78,7 +83,9 @@ class Nodes:
     def get_node_ids(self) -> list[int]:
         return [100 + h.client for h in self.node_data if h.client not in self.away]
 
-    def create_message(self, content: Any, kind: str, node: int, group: str, ttl: float) -> Any:
+    def create_message(
+        self, content: Any, kind: str, node: int, group: str, ttl: float
+    ) -> Any:
         assert kind.startswith("query.")
         assert ttl > 0
         return SimpleNamespace(
@@ -88,7 +95,8 @@ class Nodes:
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         begin = len(self.sent)
         self.sent += [
-            (message.metadata.dst_node_id - 100, NodeMessage.read(message)) for message in messages
+            (message.metadata.dst_node_id - 100, NodeMessage.read(message))
+            for message in messages
         ]
         return [str(k) for k in range(begin, len(self.sent))]
 
@@ -99,7 +107,11 @@ class Nodes:
             for name in ids
             if name not in self.due
         }
-        return [self._reply(name, *self.sent[int(name)]) for name in ids if self.due[name] <= now]
+        return [
+            self._reply(name, *self.sent[int(name)])
+            for name in ids
+            if self.due[name] <= now
+        ]
 
     def _answered(self, client: int, request: NodeMessage) -> NodeMessage:
         store = self.stores.setdefault(client, ClientStateStore())
@@ -114,8 +126,12 @@ class Nodes:
         metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=100 + client)
         if isinstance(reply, int):
             error = SimpleNamespace(code=reply, reason="gone")
-            return SimpleNamespace(metadata=metadata, has_error=lambda: True, error=error)
-        return SimpleNamespace(metadata=metadata, has_error=lambda: False, content=reply.content())
+            return SimpleNamespace(
+                metadata=metadata, has_error=lambda: True, error=error
+            )
+        return SimpleNamespace(
+            metadata=metadata, has_error=lambda: False, content=reply.content()
+        )
 
 
 def federation() -> Any:
@@ -129,7 +145,9 @@ def nodes(**more: Any) -> Nodes:
 
 def trained(grid: Nodes, **more: Any) -> Any:
     fed = federation()
-    remote = Remote([h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec)
+    remote = Remote(
+        [h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec
+    )
     task = more.pop("task", TASK)
     transport = Transport(
         grid, {h.client: 100 + h.client for h in grid.node_data}, "run", task, "a" * 32
@@ -148,10 +166,13 @@ def trained(grid: Nodes, **more: Any) -> Any:
 def test_the_contract() -> None:
     fed = SampleFederation.random(SIZES, seed=3)
     grid = Nodes(
-        [NodeData(c, fed.shards(np.array([c]))) for c in range(len(SIZES))], Policy(metrics=True)
+        [NodeData(c, fed.shards(np.array([c]))) for c in range(len(SIZES))],
+        Policy(metrics=True),
     )
     task = {"model": "mlp", "hidden": 4, "dtype": "float64"}
-    with connected(Transport(grid, {c: 100 + c for c in range(len(SIZES))}, "run", task)):
+    with connected(
+        Transport(grid, {c: 100 + c for c in range(len(SIZES))}, "run", task)
+    ):
         check_backend(Flower())
 
 
@@ -173,9 +194,13 @@ ANY = Policy(solvers=("feddyn", "scaffold", "sgd"), metrics=True)
         poise.solvers.FedDyn(lr=0.1, steps=3, alpha=0.1),
     ],
 )
-def test_what_clients_remember_stays_on_their_nodes(solver: Any, tmp_path: Path) -> None:
+def test_what_clients_remember_stays_on_their_nodes(
+    solver: Any, tmp_path: Path
+) -> None:
     sampler = poise.samplers.Uniform(2)
-    here = poise.train(federation(), poise.task(**TASK), solver=solver, sampler=sampler, rounds=5)
+    here = poise.train(
+        federation(), poise.task(**TASK), solver=solver, sampler=sampler, rounds=5
+    )
     lost = [5, 8, 5]
 
     def gone(
@@ -185,7 +210,10 @@ def test_what_clients_remember_stays_on_their_nodes(solver: Any, tmp_path: Path)
 
     stores = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
     there = trained(
-        nodes(policy=ANY, forge=gone, stores=stores), solver=solver, sampler=sampler, rounds=5
+        nodes(policy=ANY, forge=gone, stores=stores),
+        solver=solver,
+        sampler=sampler,
+        rounds=5,
     )
     assert lost == []
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
@@ -195,7 +223,8 @@ def test_what_clients_remember_stays_on_their_nodes(solver: Any, tmp_path: Path)
         if there.weights[:, c].any()
     }
     kept = {
-        c: sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in last
+        c: sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors"))
+        for c in last
     }
     assert {c: versions[-1] for c, versions in kept.items()} == last
 
@@ -220,9 +249,12 @@ def test_states_that_never_counted_do_not_pile_up(tmp_path: Path) -> None:
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
     trained(nodes(policy=ANY, forge=nan, stores=stores), solver=solver, rounds=8)
     kept = [
-        sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in range(N)
+        sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors"))
+        for c in range(N)
     ]
-    assert kept == [[4, 5, 6, 7], [7], [4, 5, 6, 7], [4, 5, 6, 7]], "client 1 is refused every time"
+    assert kept == [[4, 5, 6, 7], [7], [4, 5, 6, 7], [4, 5, 6, 7]], (
+        "client 1 is refused every time"
+    )
 
 
 def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> None:
@@ -247,9 +279,15 @@ def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> N
             out=tmp_path / "run",
         )
     grid, fed = nodes(policy=ANY, stores=stores), federation()
-    remote = Remote([h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec)
-    with connected(Transport(grid, {c: 100 + c for c in range(N)}, "other job", TASK, "a" * 32)):
-        done = poise.resume(tmp_path / "run", federation=remote, task=poise.task(**TASK))
+    remote = Remote(
+        [h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec
+    )
+    with connected(
+        Transport(grid, {c: 100 + c for c in range(N)}, "other job", TASK, "a" * 32)
+    ):
+        done = poise.resume(
+            tmp_path / "run", federation=remote, task=poise.task(**TASK)
+        )
     assert np.array_equal(done.model, whole.model)
 
 
@@ -278,10 +316,15 @@ CLOCKS = [
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=lambda c: type(c).__name__)
-def test_clocks_go_by_the_time_that_nodes_really_take(clock: Any, tmp_path: Path) -> None:
+def test_clocks_go_by_the_time_that_nodes_really_take(
+    clock: Any, tmp_path: Path
+) -> None:
     grid = nodes(slow={3: 0.7})
     run = trained(
-        grid, clock=clock, rounds=5, weighting=poise.weightings.TimeBased(times="estimated")
+        grid,
+        clock=clock,
+        rounds=5,
+        weighting=poise.weightings.TimeBased(times="estimated"),
     )
     assert run.rounds == 5
     assert (np.diff(run.times) >= 0).all()
@@ -293,7 +336,12 @@ def test_clocks_go_by_the_time_that_nodes_really_take(clock: Any, tmp_path: Path
     replay = poise.clocks.Replay(str(tmp_path / "steps.csv"))
     weighting = poise.weightings.TimeBased(times="estimated")
     again = poise.train(
-        federation(), poise.task(**TASK), solver=SGD, clock=replay, rounds=5, weighting=weighting
+        federation(),
+        poise.task(**TASK),
+        solver=SGD,
+        clock=replay,
+        rounds=5,
+        weighting=weighting,
     )
     assert np.abs(np.asarray(run.model) - np.asarray(again.model)).max() <= 1e-6
     assert np.allclose(run.weights, again.weights)
@@ -305,7 +353,8 @@ def test_times_that_were_given_are_not_those_of_nodes() -> None:
         poise.clocks.Synchronous(deadline=2.0),
     ):
         with pytest.raises(
-            IncompatibleParts, match=r"TimeBased: .*these clients take real time.*estimated"
+            IncompatibleParts,
+            match=r"TimeBased: .*these clients take real time.*estimated",
         ):
             trained(nodes(), clock=clock, weighting=poise.weightings.TimeBased())
     assert (
@@ -316,8 +365,12 @@ def test_times_that_were_given_are_not_those_of_nodes() -> None:
 def test_simulated_time_on_nodes() -> None:
     clock = poise.clocks.FixedWindow(0.5, [1.0, 0.4, 0.3, 2.0])
     backend = Flower(patience=5.0, time="simulated")
-    there = trained(nodes(policy=Policy(min_cohort=1)), clock=clock, rounds=5, backend=backend)
-    here = poise.train(federation(), poise.task(**TASK), solver=SGD, clock=clock, rounds=5)
+    there = trained(
+        nodes(policy=Policy(min_cohort=1)), clock=clock, rounds=5, backend=backend
+    )
+    here = poise.train(
+        federation(), poise.task(**TASK), solver=SGD, clock=clock, rounds=5
+    )
     assert there.times.tolist() == here.times.tolist()
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
@@ -331,13 +384,19 @@ def nan(client: int, reply: NodeMessage) -> NodeMessage:
 
 
 def greedy(client: int, reply: NodeMessage) -> NodeMessage:
-    return replace(reply, facts={**reply.facts, "samples": 10**9}) if client == 1 else reply
+    return (
+        replace(reply, facts={**reply.facts, "samples": 10**9})
+        if client == 1
+        else reply
+    )
 
 
 @pytest.mark.parametrize(
     ("forge", "words"), [(nan, "not finite"), (greedy, "samples 1000000000 instead of")]
 )
-def test_a_forged_reply_is_recorded_and_the_round_goes_on(forge: Any, words: str) -> None:
+def test_a_forged_reply_is_recorded_and_the_round_goes_on(
+    forge: Any, words: str
+) -> None:
     run = trained(nodes(forge=forge))
     assert run.rounds == 3
     assert [(n, client) for n, client, _ in run.refusals] == [(0, 1), (1, 1), (2, 1)]
@@ -352,18 +411,24 @@ def test_a_forged_reply_is_recorded_and_the_round_goes_on(forge: Any, words: str
 def test_an_absurd_loss_does_not_end_the_run(name: str, loss: float) -> None:
     def absurd(client: int, reply: NodeMessage) -> NodeMessage:
         lies = {
-            k: [loss if k == "loss_before" else -loss] for k in reply.facts if k.startswith("loss_")
+            k: [loss if k == "loss_before" else -loss]
+            for k in reply.facts
+            if k.startswith("loss_")
         }
         return replace(reply, facts={**reply.facts, **lies}) if client == 1 else reply
 
     run = trained(nodes(forge=absurd), weighting=getattr(poise.weightings, name)(0.2))
     assert run.rounds == 3
-    counts = (loss > 0) == (name == "SoftMax")  # who claims the extreme is all or nothing
+    counts = (loss > 0) == (
+        name == "SoftMax"
+    )  # who claims the extreme is all or nothing
     assert run.weights[:, 1].tolist() == [float(counts)] * 3
 
 
 def test_bad_updates_may_stop_the_run() -> None:
-    with pytest.raises(UpdateRefused, match="round 0: client 1 sent an update that is not finite"):
+    with pytest.raises(
+        UpdateRefused, match="round 0: client 1 sent an update that is not finite"
+    ):
         trained(nodes(forge=nan), bad_updates="stop")
 
 
@@ -409,19 +474,25 @@ def test_work_that_died_with_its_node_is_asked_for_again() -> None:
 
         def _answered(self, client: int, request: NodeMessage) -> NodeMessage:
             return answer(
-                request, NodeContext(self.node_data[client], self.policy, boot=boots[client])
+                request,
+                NodeContext(self.node_data[client], self.policy, boot=boots[client]),
             )
 
     dying = Dying(nodes().node_data)
     remote = Remote(
-        [h.facts() for h in dying.node_data], "size", federation().test_shard, federation().spec
+        [h.facts() for h in dying.node_data],
+        "size",
+        federation().test_shard,
+        federation().spec,
     )
     transport = Transport(dying, {c: 100 + c for c in range(N)}, "run", TASK)
     transport.ask(
         {c: NodeMessage({**transport.common_facts("call", c)}) for c in range(N)}, 5.0
     )  # as a run begins, with a word to everybody
     with connected(transport):
-        run = poise.train(remote, poise.task(**TASK), SGD, rounds=3, backend=Flower(patience=600.0))
+        run = poise.train(
+            remote, poise.task(**TASK), SGD, rounds=3, backend=Flower(patience=600.0)
+        )
     assert lost
     assert run.refusals == []
     assert run.times[-1] < 60, (
@@ -442,7 +513,10 @@ def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
     grid = nodes(slow={3: 100.0})
     transport = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
     remote = Remote(
-        [h.facts() for h in grid.node_data], "size", federation().test_shard, federation().spec
+        [h.facts() for h in grid.node_data],
+        "size",
+        federation().test_shard,
+        federation().spec,
     )
     transport.boots.update({100 + c: "" for c in range(N)})
     transport.boots[103] = "here"
@@ -450,7 +524,9 @@ def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
         request, NodeContext(grid.node_data[client], grid.policy, boot="here")
     )  # type: ignore[method-assign]
     with connected(transport):
-        run = poise.train(remote, poise.task(**TASK), SGD, rounds=1, backend=Flower(patience=600.0))
+        run = poise.train(
+            remote, poise.task(**TASK), SGD, rounds=1, backend=Flower(patience=600.0)
+        )
     assert run.refusals == []
     assert [request.facts["kind"] for client, request in grid.sent if client == 3] == [
         "work",
@@ -520,7 +596,8 @@ def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:client . was asked for metrics")
 def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
     with pytest.warns(
-        UserWarning, match="client 0 was asked for metrics and sent a refusal: its policy"
+        UserWarning,
+        match="client 0 was asked for metrics and sent a refusal: its policy",
     ):
         silent = trained(nodes(), metrics=["client_loss", "train_loss"])
     assert np.isnan(silent.metric("client_loss")).all()
@@ -529,15 +606,22 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
         "what the server has is measured all the same"
     )
     one = nodes(
-        policy=Policy(metrics=True), forge=lambda c, r: 7 if c == 2 and "metrics" in r.facts else r
+        policy=Policy(metrics=True),
+        forge=lambda c, r: 7 if c == 2 and "metrics" in r.facts else r,
     )
-    with pytest.warns(UserWarning, match="client 2 was asked for metrics and sent error 7"):
+    with pytest.warns(
+        UserWarning, match="client 2 was asked for metrics and sent error 7"
+    ):
         some = trained(one, metrics=["client_loss", "train_loss"])
     client_loss, p = some.metric("client_loss"), federation().importance
     rest = [0, 1, 3]
     assert np.isnan(client_loss[:, 2]).all()
-    assert np.allclose(some.metric("train_loss"), client_loss[:, rest] @ p[rest] / p[rest].sum())
-    there = trained(nodes(policy=Policy(metrics=True)), metrics=["client_loss", "train_accuracy"])
+    assert np.allclose(
+        some.metric("train_loss"), client_loss[:, rest] @ p[rest] / p[rest].sum()
+    )
+    there = trained(
+        nodes(policy=Policy(metrics=True)), metrics=["client_loss", "train_accuracy"]
+    )
     here = poise.train(
         federation(),
         poise.task(**TASK),
@@ -555,7 +639,9 @@ def test_what_nodes_cannot_do_is_refused() -> None:
     ):
         trained(nodes(), weighting=poise.weightings.Adjacency())
     with pytest.raises(InvalidOption, match="works with the nodes of a deployment"):
-        poise.train(federation(), poise.task(**TASK), solver=SGD, rounds=1, backend="flower")
+        poise.train(
+            federation(), poise.task(**TASK), solver=SGD, rounds=1, backend="flower"
+        )
 
 
 def test_nodes_that_do_not_fit_are_named() -> None:
@@ -565,12 +651,17 @@ def test_nodes_that_do_not_fit_are_named() -> None:
     with pytest.raises(InvalidOption, match="client 1 registered -5 samples"):
         check_registered([facts[0], {**facts[1], "samples": -5}], None)
     with pytest.raises(
-        InvalidOption, match="client 0 registered 100 samples: its registration is invalid"
+        InvalidOption,
+        match="client 0 registered 100 samples: its registration is invalid",
     ):
         check_registered([{**facts[0], "data": ["digits"]}], {"source": "digits"})
     spec = {"source": "digits", "seed": 0, "importance": "size"}
-    check_registered([{**facts[0], "data": {**spec, "client": 0, "importance": "equal"}}], spec)
-    with pytest.raises(InvalidOption, match="seed = 0, but client 0's node holds seed = 1"):
+    check_registered(
+        [{**facts[0], "data": {**spec, "client": 0, "importance": "equal"}}], spec
+    )
+    with pytest.raises(
+        InvalidOption, match="seed = 0, but client 0's node holds seed = 1"
+    ):
         check_registered([{**facts[0], "data": {**spec, "client": 0, "seed": 1}}], spec)
 
 
@@ -602,27 +693,44 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     assert found.spec["test"] == str(tmp_path / "held-out.npz")
     assert len(found.test_shard.rows) == len(y)
     assert len(found.shards(np.array([0, 1])).rows) == 0
-    with pytest.raises(InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"):
+    with pytest.raises(
+        InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"
+    ):
         registered_federation(
-            parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, transport, 5.0
+            parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")),
+            0,
+            transport,
+            5.0,
         )
     with pytest.raises(
-        InvalidOption, match="client 1 registered 1000000000 samples, and can have 1000000"
+        InvalidOption,
+        match="client 1 registered 1000000000 samples, and can have 1000000",
     ):
-        registered_federation(experiment, 0, replace(transport, grid=nodes(forge=greedy)), 5.0)
+        registered_federation(
+            experiment, 0, replace(transport, grid=nodes(forge=greedy)), 5.0
+        )
     grid.policy = Policy(max_steps=2)
     with pytest.raises(
-        UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"
+        UpdateRefused,
+        match=r"client 0 does not take part: its policy does not allow 3 local steps",
     ):
         registered_federation(experiment, 0, transport, 5.0)
     other = parse(
-        BEGINS.replace('"nodes"', '"digits"').replace('test = "held-out.npz"', "clients = 3"),
+        BEGINS.replace('"nodes"', '"digits"').replace(
+            'test = "held-out.npz"', "clients = 3"
+        ),
         tmp_path / "e",
     )
-    with pytest.raises(InvalidOption, match="clients = 3, but the deployment has 4 nodes"):
+    with pytest.raises(
+        InvalidOption, match="clients = 3, but the deployment has 4 nodes"
+    ):
         registered_federation(other, 0, transport, 5.0)
-    with pytest.raises(UpdateRefused, match="client 2 does not take part: nothing within"):
-        registered_federation(experiment, 0, replace(transport, grid=nodes(away=[2])), 0.2)
+    with pytest.raises(
+        UpdateRefused, match="client 2 does not take part: nothing within"
+    ):
+        registered_federation(
+            experiment, 0, replace(transport, grid=nodes(away=[2])), 0.2
+        )
 
 
 def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
@@ -648,7 +756,11 @@ def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
     transport = Transport(nodes(forge=stop), {c: 100 + c for c in range(N)}, "run")
     (path,) = first.run(transport)
     stopped = poise.open_run(path)
-    assert (path.name, stopped.rounds, stopped.meta["status"]) == ("seed-5", 1, "stopped")
+    assert (path.name, stopped.rounds, stopped.meta["status"]) == (
+        "seed-5",
+        1,
+        "stopped",
+    )
     second.file.write_text(json.dumps({"resume": str(path)}))
     assert second.run(transport) == [path]
     whole = poise.open_run(path)
@@ -657,5 +769,8 @@ def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
     first.file.write_text(json.dumps({**order, "out": str(tmp_path / "again")}))
     (again,) = first.run(replace(transport, grid=nodes()))
     assert poise.open_run(again).model.tolist() == whole.model.tolist()
-    said = [json.loads(line) for line in first.file.with_suffix(".log").read_text().splitlines()]
+    said = [
+        json.loads(line)
+        for line in first.file.with_suffix(".log").read_text().splitlines()
+    ]
     assert [line["round"] for line in said] == [0, 0, 1, 2]

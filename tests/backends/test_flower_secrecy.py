@@ -25,7 +25,11 @@ from poise.apps.deploy.folder import Deployment
 from poise.backends.flower.messages import NodeMessage, TensorBytes
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(900),
+]
 
 WORDS = (b"poise", b"nonce", b"samples", b"versions", b"logistic")
 WINDOW = 64  # bytes
@@ -57,10 +61,16 @@ def test_nothing_can_be_read_on_the_wire(first: First) -> None:
     vectors = travelled(first)
     said = first.tap.said()
     assert len(said) > sum(4 * len(v) for v in vectors)
-    spoken = [(bytes(up), bytes(down)) for up, down in first.tap.connections if up and down]
+    spoken = [
+        (bytes(up), bytes(down)) for up, down in first.tap.connections if up and down
+    ]
     assert spoken
     for up, down in spoken:
-        assert (up[0], up[1], up[5]) == (0x16, 0x03, 1)  # a handshake of TLS: ClientHello
+        assert (up[0], up[1], up[5]) == (
+            0x16,
+            0x03,
+            1,
+        )  # a handshake of TLS: ClientHello
         assert (down[0], down[1], down[5]) == (0x16, 0x03, 2)  # ServerHello
     assert readable(said, vectors) == ([], 0)
 
@@ -89,7 +99,8 @@ def test_the_search_finds_what_is_sent_in_the_open(first: First) -> None:
     door = socket.create_server(("127.0.0.1", 0))
     tap = Tap(door.getsockname()[1])
     threading.Thread(
-        target=lambda: door.accept()[0].recv(len(plain), socket.MSG_WAITALL), daemon=True
+        target=lambda: door.accept()[0].recv(len(plain), socket.MSG_WAITALL),
+        daemon=True,
     ).start()
     with socket.create_connection(("127.0.0.1", tap.port)) as line:
         line.sendall(plain)
@@ -176,14 +187,20 @@ def private_parts(text: bytes) -> list[bytes]:
 def contents(folders: Iterable[Path]) -> dict[Path, bytes]:
     """All files in some folders."""
     found = {}
-    for file in (file for folder in folders for file in folder.rglob("*") if file.is_file()):
-        with suppress(FileNotFoundError):  # databases come and go with files of their own
+    for file in (
+        file for folder in folders for file in folder.rglob("*") if file.is_file()
+    ):
+        with suppress(
+            FileNotFoundError
+        ):  # databases come and go with files of their own
             found[file] = file.read_bytes()
     return found
 
 
 @pytest.mark.thorough
-def test_no_secret_leaves_its_file(deployed: Deployment, first: First, tmp_path: Path) -> None:
+def test_no_secret_leaves_its_file(
+    deployed: Deployment, first: First, tmp_path: Path
+) -> None:
     write_page([Group("deployed", (first.run,))], tmp_path / "report.html")
     texts = contents([deployed.path, first.run.path, tmp_path])
     kinds = {
@@ -198,13 +215,23 @@ def test_no_secret_leaves_its_file(deployed: Deployment, first: First, tmp_path:
     secrets = secrets_of(deployed)
     assert len(secrets) == 1 + 1 + 2 * deployed.nodes
     for name, forms in secrets.items():
-        files = [file for file, text in texts.items() if any(form in text for form in forms)]
+        files = [
+            file for file, text in texts.items() if any(form in text for form in forms)
+        ]
         assert files == [deployed.path / name]
-        assert not any(form in command.encode() for command in first.commands for form in forms)
+        assert not any(
+            form in command.encode() for command in first.commands for form in forms
+        )
     # Flower gives every piece of work a token of its own, which is kept in Flower's database alone
     tokens = {
-        found.group(1).encode() for c in first.commands if (found := re.search(r"--token (\S+)", c))
+        found.group(1).encode()
+        for c in first.commands
+        if (found := re.search(r"--token (\S+)", c))
     }
     assert tokens
-    telling = {file.name for file, text in texts.items() if any(token in text for token in tokens)}
+    telling = {
+        file.name
+        for file, text in texts.items()
+        if any(token in text for token in tokens)
+    }
     assert telling <= {"state.db", "state.db-wal"}

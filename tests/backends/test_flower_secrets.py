@@ -58,7 +58,9 @@ class Folders(Nodes):
         )
         content = reply_to(message, self.made.node(client)).content()
         metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=100 + client)
-        return SimpleNamespace(metadata=metadata, has_error=lambda: False, content=content)
+        return SimpleNamespace(
+            metadata=metadata, has_error=lambda: False, content=content
+        )
 
 
 def forms(secret: bytes) -> Iterator[bytes]:
@@ -69,7 +71,9 @@ def forms(secret: bytes) -> Iterator[bytes]:
         base64.b64encode(secret),
         base64.urlsafe_b64encode(secret),
     )
-    yield from (str(int.from_bytes(secret, order)).encode() for order in ("big", "little"))
+    yield from (
+        str(int.from_bytes(secret, order)).encode() for order in ("big", "little")
+    )
     yield from (repr(secret)[2:-1].encode(), json.dumps(list(secret)).encode())
 
 
@@ -87,7 +91,9 @@ def secrets(made: Deployment) -> set[bytes]:
             if file.name == "tls.key"
             else serialization.load_ssh_private_key
         )
-        found |= set(forms(load(text, None).private_numbers().private_value.to_bytes(48, "big")))
+        found |= set(
+            forms(load(text, None).private_numbers().private_value.to_bytes(48, "big"))
+        )
     for client in range(made.nodes):
         found |= set(forms(load_context(made.node(client)).node_data.secret))
     shared = b"b3BlbnNzaC1rZXktdjEAAAAA"  # how every key of OpenSSH begins: its format
@@ -101,7 +107,9 @@ def leaks(folder: Path, known: set[bytes]) -> list[str]:
 
 
 @pytest.fixture
-def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, set[bytes]]:
+def said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Deployment, set[bytes]]:
     """A deployment after runs that succeed, are refused and fail, with all that its parts wrote and
     printed."""
     monkeypatch.setattr(flower_transport, "PAUSE", 0.0)
@@ -120,7 +128,12 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, s
         (made.jobs / f"{name}.json").write_text(json.dumps(order))
         main(grid, SimpleNamespace(run_config={"job": name}))
 
-    whole = {"text": EXPERIMENT, "file": str(tmp_path / "exp.toml"), "set": [], "seeds": None}
+    whole = {
+        "text": EXPERIMENT,
+        "file": str(tmp_path / "exp.toml"),
+        "set": [],
+        "seeds": None,
+    }
     with pytest.raises(Exception, match="does not take part"):
         job("refused", **whole, out=str(tmp_path / "none"))
     for client in range(2):
@@ -136,10 +149,17 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, s
     (made.node(1) / "node.toml").write_text("client = 1\n[data]\nfile = 'node.key'\n")
     with pytest.raises(Exception, match="does not take part"):
         job("broken", **whole, out=str(tmp_path / "none"))
-    monkeypatch.setattr(signal, "signal", lambda number, handler: None)  # those of the tests stay
+    monkeypatch.setattr(
+        signal, "signal", lambda number, handler: None
+    )  # those of the tests stay
     Supervisor(made, nodes=True)._write("up")
-    report = call("report", tmp_path / "runs" / "seed-0", "--out", tmp_path / "page.html")
-    status, node = call("deploy", "status", made.path), call("deploy", "node", made.node(1))
+    report = call(
+        "report", tmp_path / "runs" / "seed-0", "--out", tmp_path / "page.html"
+    )
+    status, node = (
+        call("deploy", "status", made.path),
+        call("deploy", "node", made.node(1)),
+    )
     out.write_text(
         "".join(o.out + o.err for o in (begun, report, status, node))
         + repr(load_context(made.node(0)))
@@ -149,7 +169,9 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, s
     return made, secrets(made)
 
 
-def test_no_secret_is_written_or_said(said: tuple[Deployment, set[bytes]], tmp_path: Path) -> None:
+def test_no_secret_is_written_or_said(
+    said: tuple[Deployment, set[bytes]], tmp_path: Path
+) -> None:
     made, known = said
     written = {f.name for f in tmp_path.rglob("*") if f.is_file()}
     assert {
@@ -176,7 +198,9 @@ def test_the_search_finds_what_it_looks_for(how: str, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     key = (made.node(0) / "node.key").read_bytes()
-    number = serialization.load_ssh_private_key(key, None).private_numbers().private_value
+    number = (
+        serialization.load_ssh_private_key(key, None).private_numbers().private_value
+    )
     planted = {
         "line": key.splitlines()[3],
         "number": b"%x" % number,

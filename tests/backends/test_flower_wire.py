@@ -38,7 +38,9 @@ def same(there: Any, here: Any) -> None:
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     columns = ("round", "client", "coefficient", "norm")
     for name in columns:
-        assert np.allclose(there.contributions[name], here.contributions[name], rtol=1e-5)
+        assert np.allclose(
+            there.contributions[name], here.contributions[name], rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -50,16 +52,23 @@ def same(there: Any, here: Any) -> None:
         (NORM, {"channel": TopK(0.1)}),
         (NORM, {"personal": BatchNorm(), "sampler": Uniform(3)}),
         (NORM, {"personal": Layers("4.*")}),
-        (NORM, {"personal": Layers("4.*"), "channel": TopK(0.1), "sampler": Uniform(3)}),
+        (
+            NORM,
+            {"personal": Layers("4.*"), "channel": TopK(0.1), "sampler": Uniform(3)},
+        ),
     ],
     ids=["top-k", "forgetful", "whole", "buffers", "batch-norm", "head", "head-top-k"],
 )
-def test_the_same_run_as_in_one_process(task: dict[str, Any], options: dict[str, Any]) -> None:
+def test_the_same_run_as_in_one_process(
+    task: dict[str, Any], options: dict[str, Any]
+) -> None:
     more: dict[str, Any] = {"rounds": 4, "metrics": ["client_loss"], **options}
     there = trained(nodes(policy=Policy(metrics=True)), task=task, **more)
     here = poise.train(federation(), poise.task(**task), solver=SGD, **more)
     same(there, here)
-    assert np.allclose(there.metric("client_loss"), here.metric("client_loss"), rtol=1e-4)
+    assert np.allclose(
+        there.metric("client_loss"), here.metric("client_loss"), rtol=1e-4
+    )
     traffic = "SELECT bytes_up, bytes_down FROM rounds WHERE n < ?"
     assert there._query(traffic) == here._query(traffic)
 
@@ -92,7 +101,9 @@ def test_personal_entries_are_not_sent_again() -> None:
 
 def test_a_node_keeps_its_personal_layers() -> None:
     run = trained(nodes(), task=NORM, personal=BatchNorm(), rounds=2)
-    with pytest.raises(LedgerError, match="personal layers of client 1 are on its node"):
+    with pytest.raises(
+        LedgerError, match="personal layers of client 1 are on its node"
+    ):
         run.client_model(1)
 
 
@@ -144,5 +155,7 @@ def test_a_payload_with_other_names_is_refused() -> None:
 def test_a_policy_that_clips_refuses_a_channel_that_encodes() -> None:
     run = trained(nodes(policy=Policy(clip=1.0)), channel=TopK(0.05), rounds=1)
     assert len(run.refusals) == 4
-    assert "does not allow the channel 'top-k', with clipped updates" in run.refusals[0][2]
+    assert (
+        "does not allow the channel 'top-k', with clipped updates" in run.refusals[0][2]
+    )
     assert trained(nodes(policy=Policy(clip=1.0)), rounds=1).refusals == []

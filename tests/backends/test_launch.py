@@ -26,16 +26,25 @@ print(state.query("PRAGMA busy_timeout"))
 
 def launched(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "poise.apps.deploy.launch", str(file), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "said"), [("raise OSError('500')", 1, "500"), ("raise SystemExit(3)", 3, "")]
+    ("end", "code", "said"),
+    [("raise OSError('500')", 1, "500"), ("raise SystemExit(3)", 3, "")],
 )
-def test_an_error_ends_the_process(end: str, code: int, said: str, tmp_path: Path) -> None:
+def test_an_error_ends_the_process(
+    end: str, code: int, said: str, tmp_path: Path
+) -> None:
     file = tmp_path / "program"
-    waits = BODY if code == 1 else ""  # a program that ends itself ends its threads, as always
-    file.write_text(f"{waits}\nimport sys\nassert sys.argv[1:] == ['--port', '1']\n{end}\n")
+    waits = (
+        BODY if code == 1 else ""
+    )  # a program that ends itself ends its threads, as always
+    file.write_text(
+        f"{waits}\nimport sys\nassert sys.argv[1:] == ['--port', '1']\n{end}\n"
+    )
     done = launched(file, "--port", "1")
     assert done.returncode == code
     assert said in done.stderr

@@ -20,7 +20,11 @@ from poise.engine.local_work import LocalWork
 from poise.testing import check_backend
 
 ray = pytest.importorskip("ray", reason="the extra [ray] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,12 +35,20 @@ def cluster() -> Iterator[Any]:
     os.environ |= OURS
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))  # for test modules
+        patch.setenv(
+            "PYTHONPATH", os.pathsep.join(filter(None, paths))
+        )  # for test modules
         made = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "include_dashboard": False},
         )
         made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False, logging_level="error", namespace="poise")
+    ray.init(
+        address=made.address,
+        log_to_driver=False,
+        logging_level="error",
+        namespace="poise",
+    )
     yield made
     ray.shutdown()
     made.shutdown()
@@ -51,7 +63,9 @@ def trained(backend: Any, path: Any = None, **parts: Any) -> Any:
         "metrics": ["client_loss"],
         **parts,
     }
-    return poise.train(fed, poise.Task("mlp", {"hidden": 8}, path=path), backend=backend, **chosen)
+    return poise.train(
+        fed, poise.Task("mlp", {"hidden": 8}, path=path), backend=backend, **chosen
+    )
 
 
 def test_the_contract() -> None:
@@ -76,7 +90,9 @@ def test_the_same_bits_as_in_one_process(path: Any) -> None:
     ids=["scaffold", "perturbed"],
 )
 def test_memories_travel(solver: Any) -> None:
-    assert trained(Ray(), solver=solver).digest == trained(Local(), solver=solver).digest
+    assert (
+        trained(Ray(), solver=solver).digest == trained(Local(), solver=solver).digest
+    )
 
 
 @pytest.mark.thorough
@@ -123,7 +139,11 @@ def test_a_cluster_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 def _opened() -> tuple[Any, ...]:
     fed = poise.federation("digits", clients=4, samples=100)
-    return LocalWork.plain(poise.task("logistic").bind(fed), solvers.SGD(lr=0.1, steps=1)), fed, 0
+    return (
+        LocalWork.plain(poise.task("logistic").bind(fed), solvers.SGD(lr=0.1, steps=1)),
+        fed,
+        0,
+    )
 
 
 def _worker_pids() -> list[int]:

@@ -30,8 +30,12 @@ def test_options_that_are_not_given_stay_as_the_file_has_them() -> None:
     )
     assert BackendOptions().backend_for(plain) is None
     assert BackendOptions(workers=2).backend_for(plain) == Local(workers=2)
-    assert BackendOptions(workers=2).backend_for(clustered) == Ray(workers=2, address="a:1")
-    assert BackendOptions(address="b:2").backend_for(clustered) == Ray(workers=3, address="b:2")
+    assert BackendOptions(workers=2).backend_for(clustered) == Ray(
+        workers=2, address="a:1"
+    )
+    assert BackendOptions(address="b:2").backend_for(clustered) == Ray(
+        workers=3, address="b:2"
+    )
     assert BackendOptions("local").backend_for(clustered) == Local()
     assert BackendOptions("ray", "auto").backend_for(plain) == Ray(address="auto")
 
@@ -63,7 +67,12 @@ def test_mistakes_are_told_before_anything_is_made(
 
 def test_workers_change_nothing(here: Path) -> None:
     assert call("run", "exp.toml", "--out", "one", "--workers", "1").code == 0
-    assert call("run", "exp.toml", "--out", "two", "--backend", "local", "--workers", "2").code == 0
+    assert (
+        call(
+            "run", "exp.toml", "--out", "two", "--backend", "local", "--workers", "2"
+        ).code
+        == 0
+    )
     with opened(here / "one" / "seed-0") as one, opened(here / "two" / "seed-0") as two:
         assert one.digest == two.digest
         assert (one.model == two.model).all()
@@ -86,7 +95,9 @@ def test_a_run_on_a_cluster_is_the_run_in_one_process(here: Path) -> None:
     from ray.cluster_utils import Cluster
 
     around = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    )
     try:
         verb = [
             sys.executable,
@@ -105,7 +116,10 @@ def test_a_run_on_a_cluster_is_the_run_in_one_process(here: Path) -> None:
         made.shutdown()
     assert done.returncode == 0, done.stderr
     assert call("run", "exp.toml", "--out", "here").code == 0
-    with opened(here / "there" / "seed-0") as there, opened(here / "here" / "seed-0") as mine:
+    with (
+        opened(here / "there" / "seed-0") as there,
+        opened(here / "here" / "seed-0") as mine,
+    ):
         assert there.digest == mine.digest
     more = ("--rounds", "5")
     assert call("resume", "there/seed-0", *more, "--backend", "local").code == 0

@@ -17,12 +17,24 @@ import pytest
 
 from faults.support import call, run_into, small
 
-pytest.importorskip("fastapi", reason="the console is not installed: pip install 'poise[ui]'")
+pytest.importorskip(
+    "fastapi", reason="the console is not installed: pip install 'poise[ui]'"
+)
 
 
 def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
     run_into(small(rounds=2), tmp_path / "runs" / "exp")
-    command = [sys.executable, "-X", "importtime", "-m", "poise", "ui", "runs", "--port", "0"]
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "poise",
+        "ui",
+        "runs",
+        "--port",
+        "0",
+    ]
     with (tmp_path / "err").open("w") as err:
         server = subprocess.Popen(command, cwd=tmp_path, stderr=err)
     while "token for actions" not in (tmp_path / "err").read_text():
@@ -74,9 +86,13 @@ def test_others_are_let_in_with_a_warning_only(tmp_path: Path) -> None:
         "--host",
         "0.0.0.0",
     ]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    server = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
     assert server.stderr is not None
     said = [server.stderr.readline() for _ in range(3)]
     server.send_signal(signal.SIGINT)
     server.communicate(timeout=30)
-    assert said[2].startswith("warning: everyone who can reach 0.0.0.0 can read these runs")
+    assert said[2].startswith(
+        "warning: everyone who can reach 0.0.0.0 can read these runs"
+    )

@@ -17,7 +17,9 @@ from poise.apps.deploy.folder import make_deployment, open_deployment, read_toml
 from poise.apps.deploy.policy import Policy
 from poise.core.errors import DataError, InvalidOption
 
-cryptography = pytest.importorskip("cryptography", reason="the extra [flower] is not installed")
+cryptography = pytest.importorskip(
+    "cryptography", reason="the extra [flower] is not installed"
+)
 
 DATA = {"source": "digits", "partition": "iid", "clients": 2, "seed": 0}
 
@@ -33,14 +35,23 @@ def test_what_init_writes(tmp_path: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "tls.key").stat().st_mode) == 0o600
         certificate = x509.load_pem_x509_certificate((folder / "tls.pem").read_bytes())
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+        names = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
+        assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == [
+            "127.0.0.1"
+        ]
         authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         certificate.verify_directly_issued_by(authority)
     keys = {(made.node(k) / "node.key").read_bytes() for k in range(2)}
     assert len(keys) == 2
-    assert made.node(0).joinpath("node.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
-    ports = {made.port, *(read_toml(made.node(k) / "node.toml")["port"] for k in range(2))}
+    assert (
+        made.node(0).joinpath("node.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+    )
+    ports = {
+        made.port,
+        *(read_toml(made.node(k) / "node.toml")["port"] for k in range(2)),
+    }
     assert len(ports) == 3
     assert (running(made), belonging(made), made.registered()) == (False, [], {})
 
@@ -70,11 +81,15 @@ def test_the_verbs(tmp_path: Path) -> None:
     )
     wrong = call("deploy", "init", tmp_path / "d", "--nodes", "3", "--like", experiment)
     assert (wrong.code, "has 2 clients, not 3" in wrong.err) == (2, True)
-    made = call("deploy", "init", tmp_path / "d", "--nodes", "2", "--like", experiment, "--json")
+    made = call(
+        "deploy", "init", tmp_path / "d", "--nodes", "2", "--like", experiment, "--json"
+    )
     assert (made.code, json.loads(made.out)["nodes"]) == (0, 2), made.err
     status = call("deploy", "status", tmp_path / "d", "--json")
     assert json.loads(status.out)["status"] == "down"
-    run = call("deploy", "run", experiment, "--to", tmp_path / "d", "--out", tmp_path / "out")
+    run = call(
+        "deploy", "run", experiment, "--to", tmp_path / "d", "--out", tmp_path / "out"
+    )
     assert (run.code, "is not up" in run.err) == (2, True)
     assert call("run", experiment, "--out", tmp_path / "here", "--json").code == 0
     forget = (
@@ -93,7 +108,9 @@ def test_the_verbs(tmp_path: Path) -> None:
     assert not (tmp_path / "here" / "seed-0" / "unlearning").exists()
     down = call("deploy", "down", tmp_path / "d", "--json")
     assert json.loads(down.out) == {"ended": []}
-    alone = call("run", experiment, "--set", "run.backend=flower", "--out", tmp_path / "out")
+    alone = call(
+        "run", experiment, "--set", "run.backend=flower", "--out", tmp_path / "out"
+    )
     assert (alone.code, "poise deploy run" in alone.err) == (2, True)
 
 
@@ -107,7 +124,9 @@ def test_a_process_that_ended_and_was_not_noticed_is_not_alive() -> None:
     assert not alive(child.pid)
 
 
-def test_without_flower_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_flower_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(InvalidOption, match="deployments need Flower"):
         make_deployment(tmp_path / "one", 1, DATA)

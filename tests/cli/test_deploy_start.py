@@ -37,7 +37,9 @@ def places(made: Deployment) -> list[Path]:
     return [made.server, made.node(0), made.node(1)]
 
 
-def test_start_scripts_start_what_they_lie_beside(made: Deployment, tmp_path: Path) -> None:
+def test_start_scripts_start_what_they_lie_beside(
+    made: Deployment, tmp_path: Path
+) -> None:
     stand_in = tmp_path / "poise"
     stand_in.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$@"\n')
     stand_in.chmod(0o755)
@@ -50,7 +52,12 @@ def test_start_scripts_start_what_they_lie_beside(made: Deployment, tmp_path: Pa
         assert stat.S_IMODE(script.stat().st_mode) == 0o755
         for environment in (outside, named):
             done = subprocess.run(
-                [script], env=environment, capture_output=True, text=True, check=True, cwd="/"
+                [script],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+                cwd="/",
             )
             assert done.stdout.split("|")[:-1] == [str(place), "deploy", *words]
 
@@ -61,7 +68,8 @@ def units(made: Deployment) -> list[Path]:
 
 def test_units_say_where_and_what(made: Deployment) -> None:
     assert [u.name for u in units(made)] == [
-        f"poise-the-trial--100--real-{n}.service" for n in ("server", "node-0", "node-1")
+        f"poise-the-trial--100--real-{n}.service"
+        for n in ("server", "node-0", "node-1")
     ]
     for unit, place in zip(units(made), places(made), strict=True):
         found = configparser.ConfigParser(interpolation=None)
@@ -69,11 +77,16 @@ def test_units_say_where_and_what(made: Deployment) -> None:
         found.read(unit)
         service = dict(found["Service"])
         assert service["WorkingDirectory"] == str(place).replace("%", "%%")
-        assert (service["ExecStart"], service["Restart"]) == ("/bin/sh start.sh", "always")
+        assert (service["ExecStart"], service["Restart"]) == (
+            "/bin/sh start.sh",
+            "always",
+        )
         assert found["Install"]["WantedBy"] == "default.target"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is not installed"
+)
 def test_systemd_understands_the_units(made: Deployment, tmp_path: Path) -> None:
     def verify(unit: Path) -> tuple[int, str]:
         done = subprocess.run(
@@ -93,23 +106,32 @@ def test_systemd_understands_the_units(made: Deployment, tmp_path: Path) -> None
 
 def test_the_compose_file(made: Deployment) -> None:
     yaml = pytest.importorskip("yaml")
-    found: dict[str, Any] = yaml.safe_load((made.path / "compose.yaml").read_text())["services"]
+    found: dict[str, Any] = yaml.safe_load((made.path / "compose.yaml").read_text())[
+        "services"
+    ]
     assert list(found) == ["server", "node-0", "node-1"]
     whole = str(made.path)
     assert found["server"]["command"] == ["poise", "deploy", "server", whole]
-    assert found["server"]["volumes"] == [{"type": "bind", "source": whole, "target": whole}]
+    assert found["server"]["volumes"] == [
+        {"type": "bind", "source": whole, "target": whole}
+    ]
     for name in ("node-0", "node-1"):
         assert found[name]["command"] == ["poise", "deploy", "node", "/node"]
         assert found[name]["volumes"] == [
             {"type": "bind", "source": f"./{name}", "target": "/node"}
         ]
     for service in found.values():
-        assert (service["network_mode"], service["restart"]) == ("host", "unless-stopped")
+        assert (service["network_mode"], service["restart"]) == (
+            "host",
+            "unless-stopped",
+        )
         assert service["user"] == f"${{POISE_USER:-{os.getuid()}:{os.getgid()}}}"
         image = service["image"]
     text = (made.path / "Dockerfile").read_text()
     assert f"docker build -t {image} " in text
-    assert [line.split()[0] for line in text.splitlines() if not line.startswith("#")] == [
+    assert [
+        line.split()[0] for line in text.splitlines() if not line.startswith("#")
+    ] == [
         "FROM",
         "COPY",
         "RUN",
@@ -120,7 +142,9 @@ def test_the_compose_file(made: Deployment) -> None:
 def test_a_dollar_in_a_path_is_not_filled_in(tmp_path: Path) -> None:
     made = make_deployment(tmp_path / "a$HOME", 1, DATA)
     assert f'"{tmp_path}/a$$HOME"' in (made.path / "compose.yaml").read_text()
-    with pytest.raises(InvalidOption, match="characters that configuration files cannot hold"):
+    with pytest.raises(
+        InvalidOption, match="characters that configuration files cannot hold"
+    ):
         make_deployment(tmp_path / "a\nUser=root", 1, DATA)
 
 
@@ -135,7 +159,10 @@ def test_nothing_names_this_machine(made: Deployment) -> None:
             str(made.path).encode(), b""
         )
         for own in (sys.prefix, str(Path.home()), socket.gethostname()):
-            assert not re.search(rf"(?<!\w){re.escape(own)}(?!\w)".encode(), rest), (name, own)
+            assert not re.search(rf"(?<!\w){re.escape(own)}(?!\w)".encode(), rest), (
+                name,
+                own,
+            )
 
 
 def test_init_says_what_it_wrote(tmp_path: Path) -> None:
@@ -149,9 +176,13 @@ def test_init_says_what_it_wrote(tmp_path: Path) -> None:
     ):
         assert f"  {name}\n" in done.err
     assert "for every other node" in done.err
-    told = json.loads(call("deploy", "init", tmp_path / "one", "--nodes", "1", "--json").out)
+    told = json.loads(
+        call("deploy", "init", tmp_path / "one", "--nodes", "1", "--json").out
+    )
     there = sorted(
-        str(f.relative_to(tmp_path / "one")) for f in (tmp_path / "one").rglob("*") if f.is_file()
+        str(f.relative_to(tmp_path / "one"))
+        for f in (tmp_path / "one").rglob("*")
+        if f.is_file()
     )
     assert told["files"] == there
 
@@ -165,8 +196,14 @@ def edit(file: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (lambda n: (n / "node.toml").unlink(), "cannot read {node}/node.toml: No such file"),
-        (lambda n: (n / "node.toml").write_text("client = "), "{node}/node.toml: Invalid value"),
+        (
+            lambda n: (n / "node.toml").unlink(),
+            "cannot read {node}/node.toml: No such file",
+        ),
+        (
+            lambda n: (n / "node.toml").write_text("client = "),
+            "{node}/node.toml: Invalid value",
+        ),
         (
             lambda n: edit(n / "node.toml", "client = 0\n", "client = '0'\n"),
             "node.toml: client = '0' must be a whole",
@@ -179,7 +216,10 @@ def edit(file: Path, old: str, new: str) -> None:
             lambda n: edit(n / "node.toml", '"127.0.0.1:', '"127.0.0.1/'),
             "is not the server's address",
         ),
-        (lambda n: edit(n / "node.toml", "[data]", "[dta]"), "node.toml has no table [data]"),
+        (
+            lambda n: edit(n / "node.toml", "[data]", "[dta]"),
+            "node.toml has no table [data]",
+        ),
         (
             lambda n: edit(n / "node.toml", '"digits"', '"digit"'),
             "node.toml: unknown data source 'digit'",
@@ -188,12 +228,18 @@ def edit(file: Path, old: str, new: str) -> None:
             lambda n: edit(n / "node.toml", 'source = "digits"', 'file = "absent.csv"'),
             "no key 'partition'",
         ),
-        (lambda n: (n / "node.key").unlink(), "cannot read {node}/node.key: No such file"),
+        (
+            lambda n: (n / "node.key").unlink(),
+            "cannot read {node}/node.key: No such file",
+        ),
         (
             lambda n: (n / "node.key").chmod(0o640),
             "other users can read {node}/node.key (mode 640)\nhint:  chmod 600 ",
         ),
-        (lambda n: (n / "tls.key").chmod(0o604), "other users can read {node}/tls.key (mode 604)"),
+        (
+            lambda n: (n / "tls.key").chmod(0o604),
+            "other users can read {node}/tls.key (mode 604)",
+        ),
         (
             lambda n: (n / "node.key").write_text("PRIVATE WORDS"),
             "{node}/node.key is not a private key",
@@ -203,7 +249,10 @@ def edit(file: Path, old: str, new: str) -> None:
             "{node}/tls.key is not a private key",
         ),
         (lambda n: (n / "ca.crt").unlink(), "cannot read {node}/ca.crt: No such file"),
-        (lambda n: (n / "policy.toml").unlink(), "cannot read {node}/policy.toml: No such file"),
+        (
+            lambda n: (n / "policy.toml").unlink(),
+            "cannot read {node}/policy.toml: No such file",
+        ),
         (
             lambda n: edit(n / "policy.toml", "max_steps", "max_stpes"),
             "policy.toml: policy: unknown key 'max_stpes'",
@@ -232,7 +281,9 @@ def test_a_port_that_is_taken_and_a_node_in_order(
         other.listen()
         done = call("deploy", "node", node)
     assert done.code == 2
-    assert re.search(r"node.toml: port \d+ is taken: is the node already running\?", done.err)
+    assert re.search(
+        r"node.toml: port \d+ is taken: is the node already running\?", done.err
+    )
     started: list[Path] = []
     monkeypatch.setattr("poise.apps.cli.deploy.run_node", started.append)
     done = call("deploy", "node", node)
@@ -240,7 +291,9 @@ def test_a_port_that_is_taken_and_a_node_in_order(
     assert "client 0, 719 samples" in done.err
 
 
-def test_the_server_in_the_foreground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_in_the_foreground(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("flwr", reason="the extra [flower] is not installed")
     made = make_deployment(tmp_path / "one", 1, DATA)
     became: list[Any] = []
@@ -257,7 +310,9 @@ def test_the_server_in_the_foreground(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (done.code, "is already up" in done.err) == (2, True)
 
 
-def test_a_python_without_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_flower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(InvalidOption, match="deployments need Flower"):
         program("flower-supernode")

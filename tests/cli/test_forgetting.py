@@ -50,7 +50,12 @@ def test_people_get_words(run: Path) -> None:
     for words in ("restart", "rounds given up", "models to restart from"):
         assert words in plan.out
     done = call("unlearn", run, "--clients", "0,1", *FAST, "--measure-forgotten")
-    for words in ("epsilon 10, delta 0.01", "target not reached", "forgotten", "certificate.json"):
+    for words in (
+        "epsilon 10, delta 0.01",
+        "target not reached",
+        "forgotten",
+        "certificate.json",
+    ):
         assert words in done.out, words
 
 
@@ -76,10 +81,17 @@ def test_lists_of_clients() -> None:
 
 
 def test_a_declared_budget_is_what_is_promised(tmp_path: Path) -> None:
-    text = small(rounds=4, keep='"unlearnable"') + "[unlearning]\nepsilon = 4.0\nsigma = 0.2\n"
+    text = (
+        small(rounds=4, keep='"unlearnable"')
+        + "[unlearning]\nepsilon = 4.0\nsigma = 0.2\n"
+    )
     run = run_into(text, tmp_path)
     said = json.loads(call("unlearn", run, "--clients", "1", *FAST, "--json").out)
-    assert (said["guarantee"]["epsilon"], said["guarantee"]["delta"], said["noise"]["sigma"]) == (
+    assert (
+        said["guarantee"]["epsilon"],
+        said["guarantee"]["delta"],
+        said["noise"]["sigma"],
+    ) == (
         4.0,
         0.01,
         0.2,

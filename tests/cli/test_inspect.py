@@ -78,4 +78,6 @@ def test_divergences_by_hand() -> None:
         0.75 * np.log2(0.75 / middle[0]) + 0.25 * np.log2(0.25 / middle[1])
     )
     assert jensen_shannon(counts)[0] == pytest.approx(first)
-    assert jensen_shannon([[1, 0], [0, 1]]).tolist() == pytest.approx([0.311278] * 2, abs=1e-6)
+    assert jensen_shannon([[1, 0], [0, 1]]).tolist() == pytest.approx(
+        [0.311278] * 2, abs=1e-6
+    )

@@ -29,25 +29,37 @@ class Mistake:
     @property
     def line(self) -> int:
         wanted = self.at or self.new.splitlines()[-1]
-        return 1 + [line.strip() for line in self.text.splitlines()].index(wanted.strip())
+        return 1 + [line.strip() for line in self.text.splitlines()].index(
+            wanted.strip()
+        )
 
 
 MISTAKES = {
-    "unknown-solver-key": Mistake("lr = 0.1", "lrr = 0.1", ("'lrr'", "did you mean 'lr'?")),
+    "unknown-solver-key": Mistake(
+        "lr = 0.1", "lrr = 0.1", ("'lrr'", "did you mean 'lr'?")
+    ),
     "unknown-solver": Mistake(
-        'name = "sgd"', 'name = "sgdd"', ("unknown solver 'sgdd'", "did you mean 'sgd'?")
+        'name = "sgd"',
+        'name = "sgdd"',
+        ("unknown solver 'sgdd'", "did you mean 'sgd'?"),
     ),
     "unknown-sampler-key": Mistake("m = 4", "k = 4", ("'uniform' has no option 'k'",)),
     "unknown-sampler": Mistake(
         'name = "uniform"', 'name = "unifrom"', ("'unifrom'", "did you mean 'uniform'?")
     ),
-    "unknown-run-key": Mistake("rounds = 12", "round = 12", ("'round'", "did you mean 'rounds'?")),
-    "unknown-data-key": Mistake("alpha = 0.3", "alhpa = 0.3", ("'alhpa'", "did you mean 'alpha'?")),
+    "unknown-run-key": Mistake(
+        "rounds = 12", "round = 12", ("'round'", "did you mean 'rounds'?")
+    ),
+    "unknown-data-key": Mistake(
+        "alpha = 0.3", "alhpa = 0.3", ("'alhpa'", "did you mean 'alpha'?")
+    ),
     "unknown-source": Mistake(
         'source = "digits"', 'source = "digit"', ("'digit'", "did you mean 'digits'?")
     ),
     "unknown-partition": Mistake(
-        'partition = "dirichlet"', 'partition = "dirichle"', ("did you mean 'dirichlet'?",)
+        'partition = "dirichlet"',
+        'partition = "dirichle"',
+        ("did you mean 'dirichlet'?",),
     ),
     "unknown-model": Mistake(
         'model = "mlp"', 'model = "mpl"', ("unknown model 'mpl'", "did you mean 'mlp'?")
@@ -61,7 +73,9 @@ MISTAKES = {
         ("'client_los'", "'client_loss'"),
         at='metrics = ["client_los"]',
     ),
-    "unknown-rule": Mistake('keep = "last"', 'keep = "lats"', ("'lats'", "did you mean 'last'?")),
+    "unknown-rule": Mistake(
+        'keep = "last"', 'keep = "lats"', ("'lats'", "did you mean 'last'?")
+    ),
     "unknown-table": Mistake(
         "[sampler]", "[smapler]", ("unknown table [smapler]", "did you mean 'sampler'?")
     ),
@@ -73,12 +87,16 @@ MISTAKES = {
     "lr-negative": Mistake("lr = 0.1", "lr = -0.1", ("lr must be above 0", "-0.1")),
     "lr-zero": Mistake("lr = 0.1", "lr = 0", ("lr must be above 0",)),
     "lr-nan": Mistake("lr = 0.1", "lr = nan", ("lr must be above 0",)),
-    "steps-float": Mistake("steps = 2", "steps = 2.5", ("steps must be a whole number",)),
+    "steps-float": Mistake(
+        "steps = 2", "steps = 2.5", ("steps must be a whole number",)
+    ),
     "steps-negative": Mistake("steps = 2", "steps = -2", ("-2",)),
     "steps-and-epochs": Mistake(
         "steps = 2", "steps = 2\nepochs = 1", ("steps= or epochs=",), at="[solver]"
     ),
-    "batch-negative": Mistake("batch_size = 10", "batch_size = -1", ("batch_size", "-1")),
+    "batch-negative": Mistake(
+        "batch_size = 10", "batch_size = -1", ("batch_size", "-1")
+    ),
     "m-above-N": Mistake("m = 4", "m = 11", ("m = 11", "10", "choose m <= 10")),
     "m-zero": Mistake("m = 4", "m = 0", ("m must be at least 1",)),
     "m-negative": Mistake("m = 4", "m = -4", ("m must be at least 1",)),
@@ -89,48 +107,78 @@ MISTAKES = {
     "alpha-text": Mistake("alpha = 0.3", 'alpha = "a"', ("alpha must be",)),
     "clients-zero": Mistake("clients = 10", "clients = 0", ("clients", "0")),
     "clients-negative": Mistake("clients = 10", "clients = -10", ("clients", "-10")),
-    "clients-text": Mistake("clients = 10", 'clients = "ten"', ("clients", "whole number")),
-    "clients-too-many": Mistake("clients = 10", "clients = 301", ("301 clients", "300 samples")),
+    "clients-text": Mistake(
+        "clients = 10", 'clients = "ten"', ("clients", "whole number")
+    ),
+    "clients-too-many": Mistake(
+        "clients = 10", "clients = 301", ("301 clients", "300 samples")
+    ),
     "samples-negative": Mistake("samples = 300", "samples = -300", ("samples", "-300")),
     "importance": Mistake(
-        "clients = 10", 'clients = 10\nimportance = "sise"', ("'sise'", "did you mean 'size'?")
+        "clients = 10",
+        'clients = 10\nimportance = "sise"',
+        ("'sise'", "did you mean 'size'?"),
     ),
-    "importance-texts": Mistake("clients = 10", 'clients = 10\nimportance = ["a"]', ("'a'",)),
+    "importance-texts": Mistake(
+        "clients = 10", 'clients = 10\nimportance = ["a"]', ("'a'",)
+    ),
     "importance-short": Mistake(
         "clients = 10", "clients = 10\nimportance = [1.0, 2.0]", ("10 clients",)
     ),
     "hidden-negative": Mistake(
-        "hidden = 16", "hidden = -16", ("hidden must be whole numbers above 0, not -16",)
+        "hidden = 16",
+        "hidden = -16",
+        ("hidden must be whole numbers above 0, not -16",),
     ),
     "hidden-float": Mistake(
-        "hidden = 16", "hidden = 1.5", ("hidden must be whole numbers above 0, not 1.5",)
+        "hidden = 16",
+        "hidden = 1.5",
+        ("hidden must be whole numbers above 0, not 1.5",),
     ),
     "steps-huge": Mistake("steps = 2", f"steps = {10**30}", ("steps", "64 bits")),
     "rounds-zero": Mistake("rounds = 12", "rounds = 0", ("rounds must be at least 1",)),
-    "rounds-negative": Mistake("rounds = 12", "rounds = -5", ("rounds must be at least 1",)),
-    "rounds-float": Mistake("rounds = 12", "rounds = 1.5", ("rounds must be a whole number",)),
-    "rounds-text": Mistake("rounds = 12", 'rounds = "many"', ("rounds must be a whole number",)),
+    "rounds-negative": Mistake(
+        "rounds = 12", "rounds = -5", ("rounds must be at least 1",)
+    ),
+    "rounds-float": Mistake(
+        "rounds = 12", "rounds = 1.5", ("rounds must be a whole number",)
+    ),
+    "rounds-text": Mistake(
+        "rounds = 12", 'rounds = "many"', ("rounds must be a whole number",)
+    ),
     "rounds-missing": Mistake("rounds = 12", "", ("the run has no end",), at="[run]"),
-    "time-endless": Mistake("rounds = 12", "time = inf", ("time must be above 0 and finite",)),
+    "time-endless": Mistake(
+        "rounds = 12", "time = inf", ("time must be above 0 and finite",)
+    ),
     "time-text": Mistake("rounds = 12", 'time = "long"', ("time must be a number",)),
     "time-true": Mistake("rounds = 12", "time = true", ("time must be a number",)),
     "evaluate-never": Mistake(
         "rounds = 12", "rounds = 12\nevaluate_every = 0", ("evaluate_every",)
     ),
-    "seeds-number": Mistake("rounds = 12", "rounds = 12\nseeds = 3", ("seeds must be a list",)),
+    "seeds-number": Mistake(
+        "rounds = 12", "rounds = 12\nseeds = 3", ("seeds must be a list",)
+    ),
     "seeds-negative": Mistake(
         "rounds = 12", "rounds = 12\nseeds = [-1]", ("seeds must be a list",)
     ),
-    "seeds-empty": Mistake("rounds = 12", "rounds = 12\nseeds = []", ("seeds must be a list",)),
-    "seeds-twice": Mistake("rounds = 12", "rounds = 12\nseeds = [1, 1]", ("a seed twice",)),
+    "seeds-empty": Mistake(
+        "rounds = 12", "rounds = 12\nseeds = []", ("seeds must be a list",)
+    ),
+    "seeds-twice": Mistake(
+        "rounds = 12", "rounds = 12\nseeds = [1, 1]", ("a seed twice",)
+    ),
     "metrics-text": Mistake(
-        'metrics = ["client_loss"]', 'metrics = "client_loss"', ("metrics must be a list",)
+        'metrics = ["client_loss"]',
+        'metrics = "client_loss"',
+        ("metrics must be a list",),
     ),
     "bad-updates": Mistake(
         "rounds = 12", 'rounds = 12\nbad_updates = "ignore"', ("bad_updates", "drop")
     ),
     "backend-number": Mistake(
-        "rounds = 12", "rounds = 12\nbackend = 3", ("backend must be a name or a table",)
+        "rounds = 12",
+        "rounds = 12\nbackend = 3",
+        ("backend must be a name or a table",),
     ),
     "solver-not-a-table": Mistake(
         "[data]", "solver2 = 3\n[data]", ("unknown table",), at="solver2 = 3"
@@ -138,7 +186,9 @@ MISTAKES = {
     "attacks-not-a-list": Mistake(
         "[data]", "attacks = 3\n[data]", ("attacks must be an array",), at="attacks = 3"
     ),
-    "no-source": Mistake('source = "digits"', "", ("[data] has no source",), at="[data]"),
+    "no-source": Mistake(
+        'source = "digits"', "", ("[data] has no source",), at="[data]"
+    ),
     "no-model": Mistake('model = "mlp"', "", ("[task] has no model",), at="[task]"),
     "no-name": Mistake('name = "sgd"', "", ("[solver] has no name",), at="[solver]"),
     "model-of-other-data": Mistake(
@@ -147,7 +197,9 @@ MISTAKES = {
     "model-too-large": Mistake(
         'model = "mlp"\nhidden = 16', 'model = "cnn"', ("cnn takes images",)
     ),
-    "loss-of-numbers": Mistake("hidden = 16", 'hidden = 16\nloss = "mse"', ("mse needs numbers",)),
+    "loss-of-numbers": Mistake(
+        "hidden = 16", 'hidden = 16\nloss = "mse"', ("mse needs numbers",)
+    ),
     "durations-short": Mistake(
         "[run]",
         '[clock]\nname = "synchronous"\ndurations = [1.0]\n[run]',
@@ -178,10 +230,16 @@ MISTAKES = {
         at="clients = [10]",
     ),
     "attack-without-clients": Mistake(
-        "[run]", '[[attacks]]\nname = "scaled"\n[run]', ("needs clients",), at='name = "scaled"'
+        "[run]",
+        '[[attacks]]\nname = "scaled"\n[run]',
+        ("needs clients",),
+        at='name = "scaled"',
     ),
     "unlearning-key": Mistake(
-        "[run]", "[unlearning]\nepslion = 1.0\n[run]", ("'epsilon'",), at="epslion = 1.0"
+        "[run]",
+        "[unlearning]\nepslion = 1.0\n[run]",
+        ("'epsilon'",),
+        at="epslion = 1.0",
     ),
     "unlearning-type": Mistake(
         "[run]", '[unlearning]\ndelta = "x"\n[run]', ("delta must",), at='delta = "x"'
@@ -190,16 +248,27 @@ MISTAKES = {
         "[run]", "[unlearning]\ndelta = 1.5\n[run]", ("delta must",), at="delta = 1.5"
     ),
     "aggregator-unknown": Mistake(
-        "[run]", '[aggregator]\nname = "medain"\n[run]', ("'median'",), at='name = "medain"'
+        "[run]",
+        '[aggregator]\nname = "medain"\n[run]',
+        ("'median'",),
+        at='name = "medain"',
     ),
     "channel-option": Mistake(
-        "[run]", '[channel]\nname = "top-k"\nshare = 2.0\n[run]', ("share",), at="share = 2.0"
+        "[run]",
+        '[channel]\nname = "top-k"\nshare = 2.0\n[run]',
+        ("share",),
+        at="share = 2.0",
     ),
     "personal-unknown": Mistake(
-        "rounds = 12", 'rounds = 12\npersonal = "batchnrom"', ("'batchnrom'", "'batchnorm'")
+        "rounds = 12",
+        'rounds = 12\npersonal = "batchnrom"',
+        ("'batchnrom'", "'batchnorm'"),
     ),
     "personal-without-layers": Mistake(
-        "[run]", '[personal]\nname = "batchnorm"\n[run]', ("batch-norm",), at="[personal]"
+        "[run]",
+        '[personal]\nname = "batchnorm"\n[run]',
+        ("batch-norm",),
+        at="[personal]",
     ),
     "parts-that-do-not-fit": Mistake(
         "[run]",
@@ -231,7 +300,9 @@ def mistaken(outcome: Outcome, code: int) -> str:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_the_file_is_named_with_its_line(name: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_named_with_its_line(
+    name: str, tmp_path: Path
+) -> None:
     mistake = MISTAKES[name]
     file = tmp_path / "exp.toml"
     file.write_text(mistake.text)
@@ -259,11 +330,27 @@ COMMANDS = {
     "empty": (("run", "empty"), 2, "the run has no end"),
     "set-form": (("run", "good.toml", "--set", "lr=3"), 2, "table.key=value"),
     "set-no-value": (("run", "good.toml", "--set", "solver.lr"), 2, "table.key=value"),
-    "set-table": (("run", "good.toml", "--set", "smapler.m=3"), 2, "did you mean 'sampler'?"),
+    "set-table": (
+        ("run", "good.toml", "--set", "smapler.m=3"),
+        2,
+        "did you mean 'sampler'?",
+    ),
     "set-key": (("run", "good.toml", "--set", "solver.lrr=3"), 2, "did you mean 'lr'?"),
-    "set-value": (("run", "good.toml", "--set", "solver.lr=-3"), 2, "--set solver.lr=-3"),
-    "set-below-a-value": (("run", "good.toml", "--set", "solver.lr.x=3"), 2, "solver.lr"),
-    "set-below-attacks": (("run", "good.toml", "--set", "attacks.name=x"), 2, "attacks"),
+    "set-value": (
+        ("run", "good.toml", "--set", "solver.lr=-3"),
+        2,
+        "--set solver.lr=-3",
+    ),
+    "set-below-a-value": (
+        ("run", "good.toml", "--set", "solver.lr.x=3"),
+        2,
+        "solver.lr",
+    ),
+    "set-below-attacks": (
+        ("run", "good.toml", "--set", "attacks.name=x"),
+        2,
+        "attacks",
+    ),
     "seeds": (("run", "good.toml", "--seeds", "4..0"), 2, "write 0..4 or 0,2,5"),
     "seeds-words": (("run", "good.toml", "--seeds", "all"), 2, "write 0..4 or 0,2,5"),
     "seeds-twice": (("run", "good.toml", "--seeds", "1,1"), 2, "write 0..4 or 0,2,5"),
@@ -292,10 +379,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("quiet", [False, True], ids=["text", "json"])
-def test_a_wrong_command_is_refused_in_one_message(name: str, quiet: bool, here: Path) -> None:
+def test_a_wrong_command_is_refused_in_one_message(
+    name: str, quiet: bool, here: Path
+) -> None:
     arguments, code, says = COMMANDS[name]
     before = files(here)
-    outcome = call(*arguments, *(["--json"] if quiet and name != "no-such-verb" else []))
+    outcome = call(
+        *arguments, *(["--json"] if quiet and name != "no-such-verb" else [])
+    )
     assert outcome.code == code, outcome
     assert says in outcome.err
     assert "Traceback" not in outcome.err
@@ -307,7 +398,9 @@ def test_a_wrong_command_is_refused_in_one_message(name: str, quiet: bool, here:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("run", "typo.toml"), ("run", "binary", "--json")])
+@pytest.mark.parametrize(
+    "arguments", [("run", "typo.toml"), ("run", "binary", "--json")]
+)
 def test_mistakes_in_a_real_process(arguments: tuple[str, ...], here: Path) -> None:
     (here / "typo.toml").write_text(changed("lr = 0.1", "lrr = 0.1"))
     outcome = shell(*arguments, cwd=here)
@@ -338,7 +431,9 @@ def test_a_client_that_diverges_is_named_with_the_round_and_what_to_change(
     )
     assert outcome.code == 1
     assert "Traceback" not in outcome.err
-    message = next(line for line in outcome.err.splitlines() if line.startswith("error:"))
+    message = next(
+        line for line in outcome.err.splitlines() if line.startswith("error:")
+    )
     assert "round 0: client " in message
     assert "not finite" in message
     assert "lower the learning rate" in outcome.err

@@ -50,7 +50,9 @@ def test_a_run_in_a_few_numbers(here: Path) -> None:
     assert (only["seed"], only["status"], only["rounds"]) == (0, "done", 3)
     with opened(here / "out" / "seed-0") as run:
         assert only["digest"] == run.digest
-        assert only["final"] == {name: run.metric(name)[-1] for name in ("accuracy", "loss")}
+        assert only["final"] == {
+            name: run.metric(name)[-1] for name in ("accuracy", "loss")
+        }
 
 
 def test_the_summary_names_the_run_folder(here: Path) -> None:
@@ -79,12 +81,16 @@ def test_set_changes_values(here: Path) -> None:
         assert "lr = 0.05" in run.experiment
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("0..2", [0, 1, 2]), ("1,3", [1, 3]), ("7", [7])])
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("0..2", [0, 1, 2]), ("1,3", [1, 3]), ("7", [7])]
+)
 def test_every_seed_has_its_folder(text: str, seeds: list[int], here: Path) -> None:
-    runs = document("run", "exp.toml", "--out", "out", "--seeds", text, "--set", "run.rounds=1")[
-        "runs"
+    runs = document(
+        "run", "exp.toml", "--out", "out", "--seeds", text, "--set", "run.rounds=1"
+    )["runs"]
+    assert [(r["seed"], r["path"]) for r in runs] == [
+        (s, f"out/seed-{s}") for s in seeds
     ]
-    assert [(r["seed"], r["path"]) for r in runs] == [(s, f"out/seed-{s}") for s in seeds]
     assert len({r["digest"] for r in runs}) == len(seeds)
 
 
@@ -126,16 +132,24 @@ def test_long_paths_and_brackets_are_printed_as_they_are(here: Path) -> None:
 
 def test_list_names_the_parts_of_every_slot(here: Path) -> None:
     found = document("list")
-    assert {"samplers", "weightings", "servers", "clocks", "solvers", "models", "recipes"} <= set(
-        found
-    )
+    assert {
+        "samplers",
+        "weightings",
+        "servers",
+        "clocks",
+        "solvers",
+        "models",
+        "recipes",
+    } <= set(found)
     assert {"uniform", "full"} <= {row["name"] for row in found["samplers"]}
     assert all(row["what"] for row in found["samplers"])
     assert set(document("list", "samplers")) == {"samplers"}
     assert "uniform" in call("list", "samplers").out
 
 
-def test_data_list_says_what_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_list_says_what_is_there(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("POISE_DATA", str(here / "nothing"))
     found = document("data", "list")
     assert "digits" in found["built-in"]
@@ -145,7 +159,9 @@ def test_data_list_says_what_is_there(here: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_report_and_compare_read_runs(here: Path) -> None:
     document("run", "exp.toml", "--out", "a", "--seeds", "0..1")
-    document("run", "exp.toml", "--out", "b", "--seeds", "0..1", "--set", "solver.lr=0.01")
+    document(
+        "run", "exp.toml", "--out", "b", "--seeds", "0..1", "--set", "solver.lr=0.01"
+    )
     written = document("report", "a", "b/seed-0", "--out", "page.html")
     assert written["page"].endswith("page.html")
     assert len(written["runs"]) == 3
@@ -162,7 +178,16 @@ def test_a_run_without_rounds_can_be_shown(here: Path) -> None:
 
 
 def test_help_needs_no_run(here: Path) -> None:
-    for verb in ("run", "resume", "list", "report", "compare", "demo", "data", "explain"):
+    for verb in (
+        "run",
+        "resume",
+        "list",
+        "report",
+        "compare",
+        "demo",
+        "data",
+        "explain",
+    ):
         outcome = call(verb, "--help")
         assert outcome.code == 0
         assert "Usage: poise" in outcome.out

@@ -88,7 +88,9 @@ def test_train_takes_every_slot_and_every_option() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(RUN) - {"start", "metrics"}))
-def test_the_signature_of_train_has_the_type_and_the_default_of_each_option(name: str) -> None:
+def test_the_signature_of_train_has_the_type_and_the_default_of_each_option(
+    name: str,
+) -> None:
     parameter = inspect.signature(train).parameters[name]
     assert parameter.default == RUN[name].default
     assert get_type_hints(train)[name] == RUN[name].type
@@ -104,7 +106,10 @@ def test_the_help_of_train_describes_every_argument() -> None:
 
 
 def test_explain_takes_arguments_of_train_with_the_same_defaults() -> None:
-    asked, known = inspect.signature(explain).parameters, inspect.signature(train).parameters
+    asked, known = (
+        inspect.signature(explain).parameters,
+        inspect.signature(train).parameters,
+    )
     assert set(RUN_SLOTS) <= set(asked)
     for name in set(asked) - {"estimate"}:
         assert asked[name].default == known[name].default, name
@@ -135,7 +140,9 @@ def test_a_table_without_a_value_for_a_default_is_the_default() -> None:
 
 
 def test_slots_are_those_of_the_engine_and_their_defaults_are_parts() -> None:
-    assert set(RUN_SLOTS) == {field.name for field in dataclasses.fields(Parts)} - {"attacks"}
+    assert set(RUN_SLOTS) == {field.name for field in dataclasses.fields(Parts)} - {
+        "attacks"
+    }
     assert set(RUN_SLOTS) < set(TABLES)
     compose(parse(SMALL), 0)  # loads the parts
     for slot, name in DEFAULTS.items():
@@ -143,7 +150,8 @@ def test_slots_are_those_of_the_engine_and_their_defaults_are_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    "slot", sorted(set(RUN_SLOTS) - {"solver", "sampler", "clock", "weighting", "server"})
+    "slot",
+    sorted(set(RUN_SLOTS) - {"solver", "sampler", "clock", "weighting", "server"}),
 )
 def test_a_slot_takes_parts_and_names_in_python_and_tables_in_files(slot: str) -> None:
     named = {"aggregator": "median", "channel": "top-k", "personal": "batchnorm"}[slot]
@@ -158,10 +166,16 @@ def test_a_slot_takes_parts_and_names_in_python_and_tables_in_files(slot: str) -
     assert compose(parse(tomli_w.dumps(made.table())), 0).parts == made.parts
     chosen = {"solver": made.parts.solver}
     fed, task = made.federation, made.task
-    assert getattr(composed(fed, task, {**chosen, slot: part}, made.options).parts, slot) == part
+    assert (
+        getattr(composed(fed, task, {**chosen, slot: part}, made.options).parts, slot)
+        == part
+    )
     if not options:
         assert (
-            getattr(composed(fed, task, {**chosen, slot: named}, made.options).parts, slot) == part
+            getattr(
+                composed(fed, task, {**chosen, slot: named}, made.options).parts, slot
+            )
+            == part
         )
 
 
@@ -283,21 +297,33 @@ def test_what_is_not_given_is_as_the_training_declared_it() -> None:
         "heuristic": False,
     }
     made = UnlearnRequest.of(given, {"epsilon": 2.0, "delta": 0.5})
-    assert (made.clients, made.epsilon, made.delta, made.sigma) == ((3, 7), 2.0, 0.05, 0.05)
+    assert (made.clients, made.epsilon, made.delta, made.sigma) == (
+        (3, 7),
+        2.0,
+        0.05,
+        0.05,
+    )
     assert (made.noise, made.heuristic) == ("secret", False)
     assert made.budget == Budget(epsilon=2.0, delta=0.05)
 
 
 def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
     asked = UnlearnRequest(
-        clients=(2, 5), method="last", target=0.8, epsilon=3.0, noise="secret", heuristic=True
+        clients=(2, 5),
+        method="last",
+        target=0.8,
+        epsilon=3.0,
+        noise="secret",
+        heuristic=True,
     )
     made = Request(asked, index=2, node=(1, 7), sigma=0.3, commitment="ab")
     made.save(tmp_path)
     again = load(tmp_path)
     assert again == made
     assert made.differences(again) == {}
-    other = dataclasses.replace(made, options=dataclasses.replace(asked, sigma=0.9, clients=(2,)))
+    other = dataclasses.replace(
+        made, options=dataclasses.replace(asked, sigma=0.9, clients=(2,))
+    )
     assert other.differences(made) == {"clients": (2, 5), "sigma": 0.05}
 
 
@@ -325,7 +351,12 @@ def test_a_request_of_an_older_version_is_read(tmp_path: Path) -> None:
     }
     (tmp_path / "request.json").write_text(json.dumps(old))
     made = load(tmp_path)
-    assert (made.clients, made.node, made.target, made.max_rounds) == ((3,), (0, 4), 0.5, 9)
+    assert (made.clients, made.node, made.target, made.max_rounds) == (
+        (3,),
+        (0, 4),
+        0.5,
+        9,
+    )
     made.save(tmp_path)
     assert json.loads((tmp_path / "request.json").read_text()) == old, (
         "older versions can read what is written"
@@ -361,7 +392,9 @@ def test_fulfil_is_what_unlearn_does() -> None:
         ({"keep_updates": 1}, "keep_updates must be true or false"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_place(options: dict[str, Any], says: str) -> None:
+def test_a_wrong_value_is_refused_with_its_place(
+    options: dict[str, Any], says: str
+) -> None:
     with pytest.raises(InvalidOption, match=says) as caught:
         RunOptions(**options)
     (name,) = options
@@ -372,7 +405,11 @@ def test_numpy_values_become_plain_ones() -> None:
     import numpy as np
 
     made = RunOptions(rounds=np.int64(3), time=np.float32(2.0), seed=np.uint8(1))  # type: ignore[arg-type]
-    assert [type(value) for value in (made.rounds, made.time, made.seed)] == [int, float, int]
+    assert [type(value) for value in (made.rounds, made.time, made.seed)] == [
+        int,
+        float,
+        int,
+    ]
     tomli_w.dumps(made.table())
 
 
@@ -382,7 +419,9 @@ def test_declared_options_load_nothing_heavy() -> None:
         "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'plotly') if name in "
         "sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -32,10 +32,16 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             poise.solvers.Prox(mu=0.5, lr=0.1, steps=3, batch_size=2),
             poise.solvers.Prox(mu=0.0, lr=0.1, epochs=1),
         ],
-        "FedFor": lambda: [poise.solvers.FedFor(strength=0.1, lr=0.1, steps=3, batch_size=2)],
-        "Perturbed": lambda: [poise.solvers.Perturbed(beta=0.7, lr=0.1, steps=3, batch_size=2)],
+        "FedFor": lambda: [
+            poise.solvers.FedFor(strength=0.1, lr=0.1, steps=3, batch_size=2)
+        ],
+        "Perturbed": lambda: [
+            poise.solvers.Perturbed(beta=0.7, lr=0.1, steps=3, batch_size=2)
+        ],
         "Scaffold": lambda: [poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=2)],
-        "FedDyn": lambda: [poise.solvers.FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=2)],
+        "FedDyn": lambda: [
+            poise.solvers.FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=2)
+        ],
     },
     "sampler": {
         "Full": lambda: [poise.samplers.Full()],
@@ -51,7 +57,9 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Poisson": lambda: [poise.samplers.Poisson(m=3)],
         "Optimal": lambda: [poise.samplers.Optimal(m=3)],
         "PowerOfChoice": lambda: [poise.samplers.PowerOfChoice(m=2, d=5)],
-        "ClusteredBySize": lambda: [poise.samplers.ClusteredBySize(m=m) for m in (2, 4)],
+        "ClusteredBySize": lambda: [
+            poise.samplers.ClusteredBySize(m=m) for m in (2, 4)
+        ],
         "ClusteredBySimilarity": lambda: [
             poise.samplers.ClusteredBySimilarity(m=3),
             poise.samplers.ClusteredBySimilarity(m=5, measure="L2", ahead=True),
@@ -59,12 +67,16 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Target": lambda: [poise.samplers.Target(m=2, groups=(0, 0, 0, 0, 1, 1, 1, 1))],
     },
     "clock": {
-        "Synchronous": lambda: [poise.clocks.Synchronous(d) for d in (None, "F80", TAU)],
+        "Synchronous": lambda: [
+            poise.clocks.Synchronous(d) for d in (None, "F80", TAU)
+        ],
         "Asynchronous": lambda: [poise.clocks.Asynchronous(d) for d in ("F80", TAU)],
         "FixedWindow": lambda: [
             poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)
         ],
-        "Buffered": lambda: [poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)],
+        "Buffered": lambda: [
+            poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)
+        ],
         "Replay": lambda: [],  # needs a file: tests/unit/test_schedules.py
     },
     "weighting": {
@@ -79,10 +91,16 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         ],
         "Switch": lambda: [
             poise.weightings.Switch(
-                [(1, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]
+                [
+                    (1, poise.weightings.SoftMin(0.2)),
+                    (None, poise.weightings.Proportional()),
+                ]
             ),
             poise.weightings.Switch(
-                [(0.5, poise.weightings.Exp(0.2)), (float("inf"), poise.weightings.Max())]
+                [
+                    (0.5, poise.weightings.Exp(0.2)),
+                    (float("inf"), poise.weightings.Max()),
+                ]
             ),
         ],
         "Anneal": lambda: [
@@ -102,12 +120,16 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         ],
         "Discount": lambda: [
             poise.weightings.Discount(poise.weightings.SoftMax(1.0)),
-            poise.weightings.Discount(poise.weightings.Proportional(), kind="hinge", b=1),
+            poise.weightings.Discount(
+                poise.weightings.Proportional(), kind="hinge", b=1
+            ),
         ],
     },
     "aggregator": {
         "Median": lambda: [poise.aggregators.Median()],
-        "TrimmedMean": lambda: [poise.aggregators.TrimmedMean(s) for s in (0.0, 0.1, 0.25, 0.499)],
+        "TrimmedMean": lambda: [
+            poise.aggregators.TrimmedMean(s) for s in (0.0, 0.1, 0.25, 0.499)
+        ],
         "WeightedSum": lambda: [poise.aggregators.WeightedSum()],
     },
     "channel": {
@@ -145,9 +167,15 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
                 for kind in ("plain", "disguised")
             ),
             poise.attacks.FreeRider(
-                clients=(0,), kind="disguised", sigma="estimate-mean", gamma=0.5, scale=3.0
+                clients=(0,),
+                kind="disguised",
+                sigma="estimate-mean",
+                gamma=0.5,
+                scale=3.0,
             ),
-            poise.attacks.FreeRider(clients=(2,), kind="disguised", sigma=0.1, gamma=0.0),
+            poise.attacks.FreeRider(
+                clients=(2,), kind="disguised", sigma=0.1, gamma=0.0
+            ),
         ],
         "StaleReplay": lambda: [poise.attacks.StaleReplay(clients=(1, 4))],
         "Mimic": lambda: [
@@ -203,7 +231,9 @@ def examples(cls: Any) -> list[Any]:
     """The examples of a part, or a failure that says where to add one."""
     make = EXAMPLES[cls.slot].get(cls.__name__)
     if make is None:
-        pytest.fail(f"{cls.slot} {cls.__name__} has no example: add one to EXAMPLES in {__name__}")
+        pytest.fail(
+            f"{cls.slot} {cls.__name__} has no example: add one to EXAMPLES in {__name__}"
+        )
     return make()
 
 
@@ -255,7 +285,11 @@ def test_server_contract(cls: Any) -> None:
 
 @pytest.mark.parametrize("cls", registered("personal"))
 def test_personal_contract(cls: Any) -> None:
-    layers = {"body": nn.Linear(4, 3), "norm": nn.BatchNorm1d(3), "head": nn.Linear(3, 2)}
+    layers = {
+        "body": nn.Linear(4, 3),
+        "norm": nn.BatchNorm1d(3),
+        "head": nn.Linear(3, 2),
+    }
     for personal in examples(cls):
         testing.check_personal(personal, nn.Sequential(OrderedDict(layers)))
 

@@ -19,7 +19,15 @@ from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Encoded, StepRule
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AggregatorTraits, ChannelTraits
-from poise.core.types import Assignment, AttackerView, Cohort, ForgedUpdate, InFlight, Setting, Step
+from poise.core.types import (
+    Assignment,
+    AttackerView,
+    Cohort,
+    ForgedUpdate,
+    InFlight,
+    Setting,
+    Step,
+)
 from poise.samplers import Uniform
 from poise.servers import Add
 from poise.solvers import SGD
@@ -35,8 +43,12 @@ class Biased:
 
     def fit(self, setting: Setting) -> None: ...
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
-        clients = rng.choice(setting.clients, min(self.m, setting.clients), replace=False)
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
+        clients = rng.choice(
+            setting.clients, min(self.m, setting.clients), replace=False
+        )
         return Cohort(clients, setting.importance[clients])
 
     def statistics(self, importance: np.ndarray) -> Any:
@@ -45,7 +57,9 @@ class Biased:
 
 @dataclass(frozen=True)
 class WrongVariance(Biased):
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         return Uniform(min(self.m, setting.clients)).draw(setting, rng, round, past)
 
     def statistics(self, importance: np.ndarray) -> Any:
@@ -59,7 +73,9 @@ class WrongVariance(Biased):
 
 @dataclass(frozen=True)
 class OutOfRange(Biased):
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         return Cohort(np.array([setting.clients]), np.ones(1))
 
 
@@ -72,7 +88,9 @@ class Remembers:
 
     def fit(self, setting: Setting) -> None: ...
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         self.turn += 1
         return Cohort(np.array([self.turn % setting.clients]), np.ones(1))
 
@@ -98,7 +116,9 @@ def test_a_sampler_without_replacement_must_refuse_too_many() -> None:
 
 @dataclass(frozen=True)
 class OutOfRangeNever(Biased):
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         return Uniform(min(self.m, setting.clients)).draw(setting, rng, round, past)
 
 
@@ -121,9 +141,13 @@ class BadClock:
         if self.wrong == "loses":
             return Step(index, step.time, step.assignments[1:]), after
         if self.wrong == "early":
-            return Step(index, in_flight.now + 0.5, step.assignments), InFlight(in_flight.now + 0.5)
+            return Step(index, in_flight.now + 0.5, step.assignments), InFlight(
+                in_flight.now + 0.5
+            )
         if self.wrong == "back":
-            return Step(index, in_flight.now - 1, ()), InFlight(in_flight.now - 1, step.assignments)
+            return Step(index, in_flight.now - 1, ()), InFlight(
+                in_flight.now - 1, step.assignments
+            )
         return Step(index + 1, step.time, step.assignments), after
 
 
@@ -241,7 +265,9 @@ def test_an_aggregator_must_survive_an_empty_round() -> None:
 
         def combine(self, deltas: torch.Tensor, weights: np.ndarray) -> torch.Tensor:
             return (
-                torch.from_numpy(np.average(deltas.numpy(), axis=0, weights=weights)).to(deltas)
+                torch.from_numpy(
+                    np.average(deltas.numpy(), axis=0, weights=weights)
+                ).to(deltas)
                 * weights.sum()
             )
 
@@ -345,14 +371,18 @@ def test_a_channel_must_send_nothing_for_no_change_and_survive_an_empty_round() 
         ) -> Encoded:
             return Encoded({"up": deltas >= 0, "like": deltas[:, :0]})
 
-        def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> torch.Tensor:
+        def decode(
+            self, payload: Mapping[str, torch.Tensor], size: int
+        ) -> torch.Tensor:
             return payload["up"].to(payload["like"]) * 2 - 1
 
     class Scaled(Sign):
         def encode(
             self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any
         ) -> Encoded:
-            return Encoded({"update": deltas, "largest": deltas.abs().max(dim=0).values[None]})
+            return Encoded(
+                {"update": deltas, "largest": deltas.abs().max(dim=0).values[None]}
+            )
 
     with pytest.raises(AssertionError, match="an update of 0 arrives as 0"):
         testing.check_channel(Sign())
@@ -418,7 +448,10 @@ class BadServer:
         return {"v": torch.zeros_like(theta)}
 
     def apply(
-        self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]
+        self,
+        theta: torch.Tensor,
+        direction: torch.Tensor,
+        state: Mapping[str, torch.Tensor],
     ) -> Any:
         if self.wrong == "theta":
             return theta.add_(direction), state
@@ -500,7 +533,9 @@ class Noise:
             if self.wrong == "remembers"
             else (seen.version, seen.client)
         )
-        drawn = torch.randn(len(seen.received), generator=torch_generator(seed, "noise", *named))
+        drawn = torch.randn(
+            len(seen.received), generator=torch_generator(seed, "noise", *named)
+        )
         seen.received.zero_()  # its own copy: nobody is harmed
         return ForgedUpdate(
             drawn.to(seen.received) * (torch.inf if self.wrong == "infinite" else 1.0)

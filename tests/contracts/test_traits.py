@@ -130,7 +130,9 @@ def test_promises_follow_options() -> None:
     assert not traits_of(SGD(0.1, steps=1, decay=0.9), SolverTraits).constant_rate
     assert traits_of(Prox(0.2, lr=0.1, steps=1), SolverTraits).pull == 0.2
     assert not traits_of(FedDyn(0.2, lr=0.1, steps=1), SolverTraits).sends_only_updates
-    assert traits_of(Noisy(0.5, Add(0.3)), ServerTraits) == ServerTraits(True, True, 0.3, 0.5)
+    assert traits_of(Noisy(0.5, Add(0.3)), ServerTraits) == ServerTraits(
+        True, True, 0.3, 0.5
+    )
     assert not traits_of(Noisy(0.5, Momentum()), ServerTraits).adds
     assert traits_of(PowerOfChoice(2, d=3), SamplerTraits).favours_losses
     assert traits_of(Synchronous(), ClockTraits).one_version
@@ -210,7 +212,9 @@ class Hasty(SGD):
     traits = PLAIN
 
     def rule(self, start: torch.Tensor, version: int) -> StepRule:
-        return StepRule(self.rate(version), (lambda gradients, weights: gradients.sign(),))
+        return StepRule(
+            self.rate(version), (lambda gradients, weights: gradients.sign(),)
+        )
 
 
 class Elsewhere(SGD):
@@ -312,7 +316,8 @@ class Patient(Buffered):
 
 
 @pytest.mark.parametrize(
-    ("clock", "clause"), [(Fresh(2, "F80"), "one_version"), (Patient(2, "F80"), "nobody behind")]
+    ("clock", "clause"),
+    [(Fresh(2, "F80"), "one_version"), (Patient(2, "F80"), "nobody behind")],
 )
 def test_clocks_that_lie_are_caught(clock: Any, clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):

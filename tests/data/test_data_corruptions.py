@@ -61,10 +61,14 @@ def test_domains():
     ):
         made = clean.with_corruption("domain", transforms=[name])
         assert np.allclose(made.client(3)[0], expected(clean.client(3)[0]), atol=1e-6)
-        assert np.allclose(made.client_test(3)[0], expected(clean.client_test(3)[0]), atol=1e-6)
+        assert np.allclose(
+            made.client_test(3)[0], expected(clean.client_test(3)[0]), atol=1e-6
+        )
         assert (made.test[0] == clean.test[0]).all()
     turned = clean.with_corruption("domain", transforms="rotate").client(0)[0]
-    assert any((np.rot90(clean.client(0)[0], k, (2, 3)) == turned).all() for k in (1, 2, 3))
+    assert any(
+        (np.rot90(clean.client(0)[0], k, (2, 3)) == turned).all() for k in (1, 2, 3)
+    )
     noisy = clean.with_corruption("domain", transforms=["noise"]).client(0)[0]
     assert noisy.min() >= 0
     assert noisy.max() <= 1
@@ -82,7 +86,9 @@ def test_domain_by_a_function():
     )
     assert [float(made.client(i)[0].max()) * 16 for i in range(3)] == [0, 1, 2]
     assert made.spec is None
-    bad = clean.with_corruption("domain", transforms=lambda client, raw, labels: (raw[:1], labels))
+    bad = clean.with_corruption(
+        "domain", transforms=lambda client, raw, labels: (raw[:1], labels)
+    )
     with pytest.raises(InvalidOption, match="client 0"):
         bad.client(0)
 
@@ -120,7 +126,9 @@ def test_held_and_on_demand_agree_with_themselves(name, options):
 def test_corruptions_stack_and_leave_the_original_alone():
     clean = federation("digits", clients=4)
     before = clean.client(0)[0].copy()
-    both = clean.with_corruption("watermark", pixels=4).with_corruption("flip-labels", rate=1.0)
+    both = clean.with_corruption("watermark", pixels=4).with_corruption(
+        "flip-labels", rate=1.0
+    )
     x, y = both.client(0)
     assert (x != before).any()
     assert (y != clean.client(0)[1]).all()

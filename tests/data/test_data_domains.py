@@ -27,12 +27,16 @@ def test_resizing_keeps_grey_values_and_averages_when_shrinking():
 def test_the_same_size_changes_nothing_but_the_scale():
     made, before = digit_domains(["digits"], size=8), digits()
     rows = torch.arange(len(before.train))
-    assert (made.train.features(rows) - before.train.features(rows)).abs().max() <= 0.5 / 255 + 1e-6
+    assert (
+        made.train.features(rows) - before.train.features(rows)
+    ).abs().max() <= 0.5 / 255 + 1e-6
     assert torch.equal(made.train.labels, before.train.labels)
 
 
 def test_a_domain_is_split_into_clients_with_equal_classes():
-    fed = federation("digit-domains", "by-key", domains=["digits"], clients_per_domain=4)
+    fed = federation(
+        "digit-domains", "by-key", domains=["digits"], clients_per_domain=4
+    )
     assert fed.names == ("digits/0", "digits/1", "digits/2", "digits/3")
     assert fed.sizes.sum() == 1438
     assert np.ptp(fed.label_counts(), axis=0).max() <= 1
@@ -46,7 +50,9 @@ def test_subsets_are_balanced_and_depend_on_the_seed():
         "test_samples_per_domain": 50,
         "size": 8,
     }
-    one, same, other = (federation("digit-domains", "by-key", seed=s, **options) for s in (1, 1, 2))
+    one, same, other = (
+        federation("digit-domains", "by-key", seed=s, **options) for s in (1, 1, 2)
+    )
     assert one.label_counts().tolist() == [[10] * 10]
     assert np.array_equal(one.client(0)[0], same.client(0)[0])
     assert not np.array_equal(one.client(0)[0], other.client(0)[0])
@@ -56,7 +62,9 @@ def test_subsets_are_balanced_and_depend_on_the_seed():
 def test_four_domains_become_four_clients_with_tests_of_their_own(need):
     need("mnist")
     need("usps")
-    fed = federation("digit-domains", "by-key", samples_per_domain=200, test_samples_per_domain=100)
+    fed = federation(
+        "digit-domains", "by-key", samples_per_domain=200, test_samples_per_domain=100
+    )
     assert fed.names == ("mnist-series-0", "mnist-series-4", "usps", "digits")
     assert fed.sizes.tolist() == [200] * 4
     assert fed.feature_shape == (1, 16, 16)
@@ -82,7 +90,10 @@ def test_series_share_no_sample_and_tests_are_not_trained_on(need):
         ({"domains": ["mnist", "mnist-series-4"]}, "contains the digits of its series"),
         ({"domains": ["digits"], "size": 2}, "size = 2"),
         ({"domains": ["digits"], "clients_per_domain": 0}, "clients_per_domain = 0"),
-        ({"domains": ["digits"], "samples_per_domain": 5000}, "5000 samples is not possible"),
+        (
+            {"domains": ["digits"], "samples_per_domain": 5000},
+            "5000 samples is not possible",
+        ),
         ({"domains": "digits"}, "domains must be a list, not"),
     ],
 )

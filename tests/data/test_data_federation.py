@@ -39,7 +39,9 @@ def test_arrays_of_bytes_and_regression(toy):
     images = np.full((8, 1, 2, 2), 255, np.uint8)
     assert federation((images, np.arange(8) % 2), clients=2).client(0)[0].max() == 1.0
     assert (
-        federation((images, np.arange(8) % 2), clients=2, normalize="none").client(0)[0].max()
+        federation((images, np.arange(8) % 2), clients=2, normalize="none")
+        .client(0)[0]
+        .max()
         == 255.0
     )
     fed = federation((toy[0], toy[0][:, 0]), clients=4, test_share=0.25)
@@ -49,7 +51,10 @@ def test_arrays_of_bytes_and_regression(toy):
 
 
 def test_same_seed_same_federation():
-    one, two = (federation("digits", "dirichlet", clients=9, alpha=0.3, seed=5) for _ in range(2))
+    one, two = (
+        federation("digits", "dirichlet", clients=9, alpha=0.3, seed=5)
+        for _ in range(2)
+    )
     other = federation("digits", "dirichlet", clients=9, alpha=0.3, seed=6)
     assert one.digest() == two.digest() != other.digest()
     assert all((one.client(i)[0] == two.client(i)[0]).all() for i in range(9))
@@ -94,7 +99,10 @@ def test_spec_makes_it_again(options):
 def test_importance():
     sizes = {"sizes": [10, 30, 60], "clients": 3}
     assert federation("digits", **sizes).importance.tolist() == [0.1, 0.3, 0.6]
-    assert federation("digits", importance="equal", **sizes).importance.tolist() == [1 / 3] * 3
+    assert (
+        federation("digits", importance="equal", **sizes).importance.tolist()
+        == [1 / 3] * 3
+    )
     assert federation("digits", importance=[1, 1, 2], **sizes).importance.tolist() == [
         0.25,
         0.25,
@@ -126,7 +134,9 @@ def test_client_tests_are_held_back():
         federation("digits", clients=10, client_test_share=0.2),
     )
     for i in range(10):
-        assert len(fed.client(i)[1]) + len(fed.client_test(i)[1]) == len(whole.client(i)[1])
+        assert len(fed.client(i)[1]) + len(fed.client_test(i)[1]) == len(
+            whole.client(i)[1]
+        )
         assert len(fed.client_test(i)[1]) == round(0.2 * len(whole.client(i)[1]))
     assert not set(fed.holdings.flat.tolist()) & set(fed.client_tests[1].flat.tolist())
 
@@ -146,7 +156,9 @@ def test_synthetic_has_natural_clients():
     again = federation("synthetic", "by-key", clients=6, size=50, test_share=0.0)
     assert (more.client(5)[0] == again.client(5)[0]).all()
     alike = federation("synthetic", "by-key", clients=20, size=200, alpha=0.0, beta=0.0)
-    apart = federation("synthetic", "by-key", clients=20, size=200, alpha=0.0, beta=50.0)
+    apart = federation(
+        "synthetic", "by-key", clients=20, size=200, alpha=0.0, beta=50.0
+    )
     mean = [np.std([f.client(i)[0].mean() for i in range(20)]) for f in (alike, apart)]
     assert mean[1] > 5 * mean[0]
 
@@ -155,7 +167,9 @@ def test_shards_are_the_clients_in_order():
     fed = federation("digits", "dirichlet", clients=20, alpha=0.2)
     shards = fed.shards(np.array([7, 0, 7]))
     for k, i in enumerate([7, 0, 7]):
-        assert all((a == b).all() for a, b in zip(shards.arrays(k), fed.client(i), strict=True))
+        assert all(
+            (a == b).all() for a, b in zip(shards.arrays(k), fed.client(i), strict=True)
+        )
     assert len(fed.shards([])) == 0
 
 
@@ -177,11 +191,14 @@ def _timed(fed: Federation, order: np.ndarray) -> float:
 def test_words_for_people():
     fed = federation("digits", "shards", clients=20, shard_size=30)
     assert (
-        repr(fed) == "Federation('digits', shards(shard_size=30), 20 clients, 10 classes, seed 0)"
+        repr(fed)
+        == "Federation('digits', shards(shard_size=30), 20 clients, 10 classes, seed 0)"
     )
     assert "20 clients" in fed.summary()
     assert "classes per client" in fed.summary()
-    made = federation("digits", clients=10**6, on_demand=True).with_corruption("watermark")
+    made = federation("digits", clients=10**6, on_demand=True).with_corruption(
+        "watermark"
+    )
     assert "1,000,000 clients, on demand" in repr(made)
     assert "Watermark" in made.summary()
 
@@ -213,13 +230,22 @@ def test_what_is_handed_out_cannot_be_spoilt():
         (lambda: federation("digits", clients=10).shards([0, -1]), "no client -1"),
         (lambda: federation("digits").client_test(0), "client_test_share"),
         (lambda: federation("digits", [[0, 1], []]), "client 1 owns no samples"),
-        (lambda: federation("digits", [[0], [1438]]), "client 1: there is no sample 1438"),
+        (
+            lambda: federation("digits", [[0], [1438]]),
+            "client 1: there is no sample 1438",
+        ),
         (lambda: federation("digits", [[0.5]]), "client 0: indices"),
         (lambda: federation("digits", [[0]], clients=2), "1 index arrays"),
         (lambda: federation((np.zeros((3, 2)), [0, 1])), "3 samples but 2 labels"),
-        (lambda: federation((np.array([[np.nan], [1.0]]), [0, 1])), "x is not finite in row 0"),
+        (
+            lambda: federation((np.array([[np.nan], [1.0]]), [0, 1])),
+            "x is not finite in row 0",
+        ),
         (lambda: federation((np.zeros((2, 2)), [-1, 1])), "labels start at -1"),
-        (lambda: federation((np.zeros((2, 2)), [0, 1]), clients=2).test, "no held-out data"),
+        (
+            lambda: federation((np.zeros((2, 2)), [0, 1]), clients=2).test,
+            "no held-out data",
+        ),
         (lambda: federation("digits", corruption=[{"rate": 1}]), "has no name"),
     ],
 )
@@ -229,9 +255,13 @@ def test_mistakes_are_named(call, words):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"on_demand": True, "samples_per_client": 20}], ids=["held", "on demand"]
+    "options",
+    [{}, {"on_demand": True, "samples_per_client": 20}],
+    ids=["held", "on demand"],
 )
-def test_clients_that_leave_take_nothing_from_the_others(options: dict[str, Any]) -> None:
+def test_clients_that_leave_take_nothing_from_the_others(
+    options: dict[str, Any],
+) -> None:
     whole = federation("digits", "iid", clients=6, seed=2, **options)
     whole = whole.with_corruption("flip-labels", rate=0.5, ratio=0.5)
     left = whole.without([1, 4])
@@ -250,7 +280,9 @@ def test_clients_that_leave_take_nothing_from_the_others(options: dict[str, Any]
 
 
 def test_importance_and_own_tests_stay_with_their_clients() -> None:
-    whole = federation("digits", clients=4, importance=[1.0, 2.0, 3.0, 4.0], client_test_share=0.25)
+    whole = federation(
+        "digits", clients=4, importance=[1.0, 2.0, 3.0, 4.0], client_test_share=0.25
+    )
     left = whole.without([0, 2])
     assert left.importance.tolist() == pytest.approx([2 / 6, 4 / 6])
     assert np.array_equal(left.client_test(1)[0], whole.client_test(3)[0])

@@ -49,7 +49,9 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
+        thread = threading.Thread(
+            target=running.serve_forever, args=(0.01,), daemon=True
+        )
         thread.start()
         yield running
         running.shutdown()
@@ -64,7 +66,9 @@ def toy(server: Server, monkeypatch: pytest.MonkeyPatch) -> DataFile:
         f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",
         (server.address + "toy.bin",),
     )
-    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
+    monkeypatch.setitem(
+        CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none")
+    )
     return file
 
 
@@ -113,8 +117,12 @@ def test_a_spoilt_part_is_thrown_away(toy, server, tmp_path):
 
 
 def test_a_wrong_checksum_is_refused(server, monkeypatch, tmp_path):
-    file = DataFile("toy/toy.bin", len(CONTENT), "sha256:" + "0" * 64, (server.address,))
-    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
+    file = DataFile(
+        "toy/toy.bin", len(CONTENT), "sha256:" + "0" * 64, (server.address,)
+    )
+    monkeypatch.setitem(
+        CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none")
+    )
     with pytest.raises(DataError, match="expected 0000"):
         fetch("toy", tmp_path)
     assert not list(tmp_path.rglob("toy.bin*"))
@@ -130,7 +138,9 @@ def test_an_altered_file_is_fetched_again(toy, server, tmp_path):
 
 def test_without_a_network_it_says_what_to_put_where(monkeypatch, tmp_path):
     file = DataFile("toy/toy.bin", 5, "sha256:abcd", ("http://127.0.0.1:9/toy.bin",))
-    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
+    monkeypatch.setitem(
+        CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none")
+    )
     with pytest.raises(DataError) as caught:
         fetch("toy", tmp_path)
     for words in (
@@ -148,7 +158,9 @@ def test_without_a_network_it_says_what_to_put_where(monkeypatch, tmp_path):
 def test_only_http_is_followed(monkeypatch, tmp_path):
     (tmp_path / "secret").write_text("x")
     file = DataFile("toy/toy.bin", 1, "sha256:abcd", ((tmp_path / "secret").as_uri(),))
-    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
+    monkeypatch.setitem(
+        CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none")
+    )
     with pytest.raises(DataError, match="not an http address"):
         fetch("toy", tmp_path)
 

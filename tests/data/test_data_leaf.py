@@ -37,7 +37,8 @@ def content(users: Users) -> dict[str, Any]:
         "users": list(users),
         "num_samples": [len(y) for _, y in users.values()],
         "user_data": {
-            name: {"x": np.asarray(x).tolist(), "y": y} for name, (x, y) in users.items()
+            name: {"x": np.asarray(x).tolist(), "y": y}
+            for name, (x, y) in users.items()
         },
     }
 
@@ -86,10 +87,14 @@ def test_digits_only(written) -> None:
     folder, train, test = written
     fed = federation("leaf", "by-key", folder=str(folder), digits=True)
     assert fed.classes == 10
-    kept = {name: [label for label in y if label < 10] for name, (_, y) in train.items()}
+    kept = {
+        name: [label for label in y if label < 10] for name, (_, y) in train.items()
+    }
     kept = {name: y for name, y in kept.items() if y}
     assert fed.names == tuple(kept)
-    assert [fed.client(k)[1].tolist() for k in range(fed.clients)] == list(kept.values())
+    assert [fed.client(k)[1].tolist() for k in range(fed.clients)] == list(
+        kept.values()
+    )
     assert sorted(fed.test_shard.labels.tolist()) == sorted(
         y for _, ys in test.values() for y in ys if y < 10
     )
@@ -102,7 +107,9 @@ def test_other_partitions_deal_the_same_samples(written) -> None:
     assert fed.sizes.sum() == sum(len(y) for _, y in train.values())
     assert (
         fed.label_counts().sum(axis=0).tolist()
-        == np.bincount([label for _, y in train.values() for label in y], minlength=62).tolist()
+        == np.bincount(
+            [label for _, y in train.values() for label in y], minlength=62
+        ).tolist()
     )
 
 
@@ -135,7 +142,9 @@ def test_values_that_are_no_255ths_stay_floats(tmp_path: Path) -> None:
 
 
 def test_a_user_without_samples_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path / "train/a.json", {"none": (np.empty((0, 784)), []), "one": made(3, 0)})
+    write(
+        tmp_path / "train/a.json", {"none": (np.empty((0, 784)), []), "one": made(3, 0)}
+    )
     assert federation("leaf", "by-key", folder=str(tmp_path)).names == ("one",)
 
 
@@ -147,7 +156,9 @@ def test_it_trains_and_is_found_in_the_data_folder(
     write(folder / "test/all_data_0.json", {f"u{k}": made(2, 9 + k) for k in range(4)})
     monkeypatch.setenv("POISE_DATA", str(tmp_path))
     fed = federation("leaf", "by-key")
-    run = poise.train(fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=2), rounds=2)
+    run = poise.train(
+        fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=2), rounds=2
+    )
     assert np.isfinite(run.metric("accuracy")).all()
     line = next(line for line in listing() if line.name == "leaf")
     assert (line.present, line.folder, line.fetchable) == (True, str(tmp_path), False)
@@ -162,7 +173,9 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     assert leaf(str(tmp_path)).key_names == ("other",)
 
 
-def test_absent_data_say_how_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_data_say_how_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("POISE_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DataError, match=r"leaf.femnist.*preprocess\.sh"):
@@ -177,7 +190,9 @@ def test_absent_data_say_how_they_are_made(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(InvalidOption, match="classes = 0"):
         leaf(str(tmp_path), classes=0)
     said = call("data", "list", "--json")
-    line = next(line for line in json.loads(said.out)["files"] if line["name"] == "leaf")
+    line = next(
+        line for line in json.loads(said.out)["files"] if line["name"] == "leaf"
+    )
     assert "not fetched" in line["about"]
 
 
@@ -242,12 +257,21 @@ def _own(key, value):
             _own("x", [["0.1"] * 4, ["0.2"] * 4]),
             "user 'bob': x holds something that is not a number",
         ),
-        (_own("x", [[None] * 4, [0.1] * 4]), "user 'bob': x holds something that is not a number"),
-        (_own("y", [[0], [1]]), r"user 'bob': y must hold numbers, but has shape \(2, 1\)"),
+        (
+            _own("x", [[None] * 4, [0.1] * 4]),
+            "user 'bob': x holds something that is not a number",
+        ),
+        (
+            _own("y", [[0], [1]]),
+            r"user 'bob': y must hold numbers, but has shape \(2, 1\)",
+        ),
         (_own("y", [0, 1.5]), "user 'bob': label 1.5 is not a whole number"),
         (_own("y", [0, 62]), r"user 'bob': label 62 lies outside 0\.\.61"),
         (_own("y", [0, -1]), r"user 'bob': label -1 lies outside 0\.\.61"),
-        (_own("x", [[0.1] * 9, [0.2] * 9]), "user 'bob': vectors of 9 values, but of 4 for 'ann'"),
+        (
+            _own("x", [[0.1] * 9, [0.2] * 9]),
+            "user 'bob': vectors of 9 values, but of 4 for 'ann'",
+        ),
     ],
 )
 def test_a_malformed_file_is_refused(tmp_path: Path, spoil: Any, words: str) -> None:
@@ -267,7 +291,9 @@ def test_a_malformed_file_is_refused(tmp_path: Path, spoil: Any, words: str) -> 
 def test_what_is_not_json_or_no_table_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "all_data_0.json"
     path.write_bytes(text)
-    with pytest.raises(DataError, match=r"all_data_0\.json: not (JSON|in LEAF's format)"):
+    with pytest.raises(
+        DataError, match=r"all_data_0\.json: not (JSON|in LEAF's format)"
+    ):
         read_users(path)
 
 

@@ -28,7 +28,9 @@ def counts(labels, parts, classes):
 @st.composite
 def problems(draw):
     classes = draw(st.integers(2, 6))
-    labels = np.array(draw(st.lists(st.integers(0, classes - 1), min_size=30, max_size=200)))
+    labels = np.array(
+        draw(st.lists(st.integers(0, classes - 1), min_size=30, max_size=200))
+    )
     clients = draw(st.integers(1, 15))
     return labels, clients, draw(st.integers(0, 2**40))
 
@@ -60,7 +62,10 @@ def test_nothing_is_lost_or_dealt_twice(name, problem):
 def test_another_seed_is_another_partition(name):
     labels = np.arange(600) % 5
     one, two = PARTITIONS[name](labels, 10, 0), PARTITIONS[name](labels, 10, 1)
-    assert any(not np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(one, two, strict=True))
+    assert any(
+        not np.array_equal(np.sort(a), np.sort(b))
+        for a, b in zip(one, two, strict=True)
+    )
 
 
 @settings(max_examples=40)
@@ -81,7 +86,9 @@ def test_sizes_of_the_paper():
     labels = np.arange(60_000) % 10
     pairs = [(10, 100), (30, 250), (30, 500), (20, 750), (10, 1000)]
     parts = dirichlet(labels, 100, alpha=0.1, sizes=pairs)
-    assert np.bincount([len(part) for part in parts])[[100, 250, 500, 750, 1000]].tolist() == [
+    assert np.bincount([len(part) for part in parts])[
+        [100, 250, 500, 750, 1000]
+    ].tolist() == [
         10,
         30,
         30,
@@ -110,7 +117,9 @@ def test_proportions_follow_their_law():
     for alpha in (0.05, 1.0, 20.0):
         shares = proportions(3, np.arange(draws), alpha, classes)
         variance = (classes - 1) / (classes**2 * (classes * alpha + 1))
-        assert np.abs(shares.mean(axis=0) - 1 / classes).max() < 5 * np.sqrt(variance / draws)
+        assert np.abs(shares.mean(axis=0) - 1 / classes).max() < 5 * np.sqrt(
+            variance / draws
+        )
         spread = ((shares - 1 / classes) ** 2).std(axis=0) / np.sqrt(draws)
         assert (np.abs(shares.var(axis=0) - variance) < 5 * spread).all()
 
@@ -165,7 +174,9 @@ def test_imbalanced_counts_by_hand():
 
 def test_imbalanced_by_pairs_and_drawn():
     labels = np.arange(20_000) % 10
-    table = counts(labels, imbalanced(labels, 10, ratios=[(4, 1.0), (6, 0.1)], n_max=100), 10)
+    table = counts(
+        labels, imbalanced(labels, 10, ratios=[(4, 1.0), (6, 0.1)], n_max=100), 10
+    )
     assert (table[:4] == 100).all()
     assert (table[4:, -1] == 10).all()
     drawn = counts(labels, imbalanced(labels, 40, ratios=[1.0, 0.1], n_max=40), 10)
@@ -180,16 +191,24 @@ def test_dirichlet_by_class_balanced_limit():
 
 def test_dirichlet_by_class_sizes_follow_phi2():
     labels = np.arange(60_000) % 10
-    flat = np.array([len(p) for p in dirichlet_by_class(labels, 100, kappa=10.0, phi2=0.0)])
-    wide = np.array([len(p) for p in dirichlet_by_class(labels, 100, kappa=10.0, phi2=1.0)])
+    flat = np.array(
+        [len(p) for p in dirichlet_by_class(labels, 100, kappa=10.0, phi2=0.0)]
+    )
+    wide = np.array(
+        [len(p) for p in dirichlet_by_class(labels, 100, kappa=10.0, phi2=1.0)]
+    )
     assert np.abs(flat - 600).max() <= 10
-    assert 0.7 < np.log(wide).std() < 1.3  # a deviation of 1 from 100 draws, standard error 0.07
+    assert (
+        0.7 < np.log(wide).std() < 1.3
+    )  # a deviation of 1 from 100 draws, standard error 0.07
 
 
 def test_dirichlet_by_class_imbalance_grows_as_kappa_falls():
     labels = np.arange(20_000) % 10
     spread = [
-        counts(labels, dirichlet_by_class(labels, 20, kappa=kappa), 10).std(axis=0).mean()
+        counts(labels, dirichlet_by_class(labels, 20, kappa=kappa), 10)
+        .std(axis=0)
+        .mean()
         for kappa in (100.0, 1.0, 0.05)
     ]
     assert spread == sorted(spread)

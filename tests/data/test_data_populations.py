@@ -27,7 +27,9 @@ OPTIONS = {
 @settings(max_examples=60)
 @given(size=st.integers(1, 400), stream=st.integers(0, 2**63))
 def test_distinct_is_a_permutation(size, stream):
-    row = distinct(np.full(size, stream, np.uint64), np.arange(size), np.full(size, size))
+    row = distinct(
+        np.full(size, stream, np.uint64), np.arange(size), np.full(size, size)
+    )
     assert sorted(row.tolist()) == list(range(size))
 
 
@@ -43,8 +45,12 @@ def test_distinct_is_uniform():
 
 @pytest.mark.parametrize("rule", sorted(POPULATIONS))
 def test_a_client_depends_on_nobody_else(rule):
-    few = federation("digits", rule, clients=50, on_demand=True, seed=3, **OPTIONS[rule])
-    many = federation("digits", rule, clients=10**6, on_demand=True, seed=3, **OPTIONS[rule])
+    few = federation(
+        "digits", rule, clients=50, on_demand=True, seed=3, **OPTIONS[rule]
+    )
+    many = federation(
+        "digits", rule, clients=10**6, on_demand=True, seed=3, **OPTIONS[rule]
+    )
     together = many.shards([7, 999_999, 7, 41])
     for k, client in enumerate([7, 999_999, 7, 41]):
         rows = together.rows[together.offsets[k] : together.offsets[k + 1]]
@@ -52,7 +58,9 @@ def test_a_client_depends_on_nobody_else(rule):
         assert len(rows.unique()) == len(rows)
         if client < 50:
             assert rows.equal(few.shards([client]).rows)
-    other = federation("digits", rule, clients=50, on_demand=True, seed=4, **OPTIONS[rule])
+    other = federation(
+        "digits", rule, clients=50, on_demand=True, seed=4, **OPTIONS[rule]
+    )
     assert not other.shards([7]).rows.equal(few.shards([7]).rows)
 
 
@@ -78,14 +86,21 @@ def test_one_class_and_dirichlet_on_demand():
     ).label_counts()
     assert (one[np.arange(20), np.arange(20) % 10] == 10).all()
     many = federation(
-        "digits", "dirichlet", clients=200, on_demand=True, alpha=1e7, samples_per_client=50
+        "digits",
+        "dirichlet",
+        clients=200,
+        on_demand=True,
+        alpha=1e7,
+        samples_per_client=50,
     )
     assert np.abs(many.label_counts() - 5).max() <= 1
 
 
 @pytest.mark.parametrize("rule", sorted(POPULATIONS))
 def test_a_million_clients_take_no_memory(rule):
-    federation("digits", rule, clients=2, on_demand=True, **OPTIONS[rule])  # load the pool first
+    federation(
+        "digits", rule, clients=2, on_demand=True, **OPTIONS[rule]
+    )  # load the pool first
     tracemalloc.start()
     fed = federation("digits", rule, clients=10**6, on_demand=True, **OPTIONS[rule])
     fed.shards(np.arange(0, 10**6, 20_000))
@@ -106,12 +121,23 @@ def test_refusals():
     with pytest.raises(InvalidOption, match="alpha"):
         federation("digits", "dirichlet", on_demand=True, alpha=0)
     with pytest.raises(InvalidOption, match="plain list"):
-        federation("digits", "imbalanced", on_demand=True, clients=2, ratios=[(1, 0.5), (1, 1.0)])
+        federation(
+            "digits",
+            "imbalanced",
+            on_demand=True,
+            clients=2,
+            ratios=[(1, 0.5), (1, 1.0)],
+        )
 
 
 def test_imbalanced_clients_of_equal_size_keep_their_proportions():
     fed = federation(
-        "digits", "imbalanced", clients=60, on_demand=True, samples_per_client=50, equal_sizes=True
+        "digits",
+        "imbalanced",
+        clients=60,
+        on_demand=True,
+        samples_per_client=50,
+        equal_sizes=True,
     )
     assert fed.sizes.tolist() == [50] * 60
     table = fed.label_counts()
@@ -157,7 +183,9 @@ def test_every_client_has_its_own_order_of_classes_where_asked():
 
 def test_no_samples_at_all_are_refused():
     with pytest.raises(InvalidOption, match="n_max = 0 must be at least 1"):
-        federation("digits", "imbalanced", clients=5, on_demand=True, samples_per_client=9)
+        federation(
+            "digits", "imbalanced", clients=5, on_demand=True, samples_per_client=9
+        )
 
 
 def test_equal_counts_by_hand():
@@ -175,4 +203,11 @@ def test_equal_counts_by_hand():
 )
 def test_equal_sizes_that_cannot_be_are_refused(options, words):
     with pytest.raises(InvalidOption, match=words):
-        federation("digits", "imbalanced", clients=5, on_demand=True, equal_sizes=True, **options)
+        federation(
+            "digits",
+            "imbalanced",
+            clients=5,
+            on_demand=True,
+            equal_sizes=True,
+            **options,
+        )

@@ -32,7 +32,11 @@ def test_mnist_by_writer_and_series(need):
     assert fed.clients == 539
     assert len(fed.test_shard.rows) == 10_000
     whole = federation("mnist", "by-key", by="writer", client_test_share=0.0)
-    assert (whole.sizes.min(), np.median(whole.sizes), whole.sizes.max()) == (19, 116, 131)
+    assert (whole.sizes.min(), np.median(whole.sizes), whole.sizes.max()) == (
+        19,
+        116,
+        131,
+    )
     own = np.array([len(fed.client_test(i)[1]) for i in range(0, 539, 50)])
     assert np.abs(own - 0.2 * whole.sizes[::50]).max() <= 0.5
     series = federation("mnist", "by-key", by="series", client_test_share=0.0)
@@ -58,11 +62,15 @@ def test_cifar10(need):
     assert fed.label_counts().sum(axis=0).tolist() == [2000] * 10
     assert "subset" in fed.source.notes
     mean = fed.source.train.raw[::10].float().mean(dim=(0, 2, 3)) / 255
-    assert np.allclose(mean, [0.4928, 0.4828, 0.4471], atol=0.01)  # the layout is red, green, blue
+    assert np.allclose(
+        mean, [0.4928, 0.4828, 0.4471], atol=0.01
+    )  # the layout is red, green, blue
     small = federation("cifar10", clients=10, version="subset", size=16)
     assert small.feature_shape == (3, 16, 16)
     assert "16x16" in small.source.notes
-    blocks = fed.source.train.raw[:5].float().reshape(5, 3, 16, 2, 16, 2).mean(dim=(3, 5))
+    blocks = (
+        fed.source.train.raw[:5].float().reshape(5, 3, 16, 2, 16, 2).mean(dim=(3, 5))
+    )
     assert (small.source.train.raw[:5] - blocks).abs().max() <= 0.5
     with pytest.raises(InvalidOption, match="size = 20"):
         federation("cifar10", clients=10, version="subset", size=20)
@@ -83,7 +91,18 @@ def test_usps(need):
         542,
         644,
     ]
-    assert np.bincount(fed.test[1]).tolist() == [359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
+    assert np.bincount(fed.test[1]).tolist() == [
+        359,
+        264,
+        198,
+        166,
+        200,
+        160,
+        170,
+        147,
+        166,
+        177,
+    ]
     assert fed.test[0].min() == 0
     assert fed.test[0].max() == pytest.approx(1)
 
@@ -117,7 +136,12 @@ def test_shakespeare(need):
     held_x, _ = fed.client_test(hamlet)
     assert len(x) + len(held_x) == pytest.approx(61_458 / 10, abs=20)
     few = federation(
-        "shakespeare", "by-key", clients=5, stride=80, min_characters=10_000, test_samples=64
+        "shakespeare",
+        "by-key",
+        clients=5,
+        stride=80,
+        min_characters=10_000,
+        test_samples=64,
     )
     assert few.clients == 5
     assert len(few.test[1]) == 64

@@ -72,7 +72,9 @@ def test_a_spoilt_idx_file_is_refused_by_name(tmp_path, spoil, words):
 
 def test_checksums_are_compared(tmp_path):
     content = b"some bytes"
-    file = DataFile("set/one.bin", len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+    file = DataFile(
+        "set/one.bin", len(content), f"sha256:{hashlib.sha256(content).hexdigest()}"
+    )
     with pytest.raises(DataError, match="no such file"):
         check(tmp_path, file)
     (tmp_path / "set").mkdir()
@@ -92,7 +94,8 @@ def test_folders_are_searched_in_order(tmp_path, monkeypatch):
     assert folders() == [tmp_path / "given", tmp_path / "cache/poise"]
     file = DataFile("set/one.bin", 1, "sha256:00")
     with pytest.raises(
-        DataError, match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)"
+        DataError,
+        match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)",
     ):
         home("thing", [file])
     (tmp_path / "cache/poise/set").mkdir(parents=True)
@@ -152,7 +155,9 @@ def test_smaller_images_are_means_over_blocks():
     exact = images.astype(float)[1, 2, 4:6, 2:4].mean()
     assert half[1, 2, 2, 1] == np.floor(exact + 0.5)
     assert reduced(images, 8) is images
-    assert reduced(np.full((1, 1, 4, 4), 255, np.uint8), 1).item() == 255  # no sum overflows
+    assert (
+        reduced(np.full((1, 1, 4, 4), 255, np.uint8), 1).item() == 255
+    )  # no sum overflows
 
 
 def test_usps_as_published(tmp_path):
@@ -215,7 +220,9 @@ def test_unknown_characters_are_refused(tmp_path):
     path = tmp_path / "roles.json.gz"
     for text in ("caf\u00e9", "bell\u0007"):
         path.write_bytes(
-            gzip.compress(json.dumps([{"play": "p", "role": "r", "lines": [text]}]).encode())
+            gzip.compress(
+                json.dumps([{"play": "p", "role": "r", "lines": [text]}]).encode()
+            )
         )
         with pytest.raises(DataError, match=r"roles\.json\.gz"):
             read_roles(path)
@@ -247,7 +254,9 @@ def test_balanced_subset_with_a_small_class():
 def test_standard_normalisation_has_mean_zero_and_deviation_one():
     x = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 4)).astype(np.uint8)
     y = np.zeros(50, np.int64)
-    features = image_pools((x, y), (x, y), 255, "standard")[0].features(torch.arange(50))
+    features = image_pools((x, y), (x, y), 255, "standard")[0].features(
+        torch.arange(50)
+    )
     assert features.mean(dim=(0, 2, 3)).abs().max() < 1e-5
     assert (features.var(dim=(0, 2, 3), correction=0) - 1).abs().max() < 1e-5
 
@@ -257,7 +266,10 @@ def test_digits_are_always_there():
     assert len(fed.test[1]) == 359
     assert fed.test[0].max() == 1.0
     assert abs(np.bincount(fed.test[1]) - 36).max() <= 1
-    assert federation("digits", clients=10, seed=9).test[1].tolist() == fed.test[1].tolist()
+    assert (
+        federation("digits", clients=10, seed=9).test[1].tolist()
+        == fed.test[1].tolist()
+    )
 
 
 def test_token_arrays_stay_token_numbers() -> None:

@@ -39,7 +39,9 @@ class Block:
 def pages() -> list[Path]:
     """Everything that is documentation."""
     below = [
-        page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))
+        page
+        for folder in ("docs", "examples")
+        for page in sorted((ROOT / folder).rglob("*.md"))
     ]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
 
@@ -68,7 +70,9 @@ def parse(text: str, page: str = "page.md") -> list[Block]:
             inside.append(line)
         elif line.strip():
             before = line
-    assert opened is None, f"{page}: the block of line {opened and opened[0]} does not end"
+    assert opened is None, (
+        f"{page}: the block of line {opened and opened[0]} does not end"
+    )
     return found
 
 
@@ -84,7 +88,9 @@ def commands(block: Block) -> list[Command]:
     """The commands of a shell block: after ``$`` in a console, every line in a script; comments are
     left out."""
     if block.language == "sh":
-        return [Command(_bare(line), "") for line in block.text.splitlines() if _bare(line)]
+        return [
+            Command(_bare(line), "") for line in block.text.splitlines() if _bare(line)
+        ]
     found: list[Command] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):

@@ -86,7 +86,9 @@ def test_experiment_files_are_whole_and_right(block: Block) -> None:
     tables = tomllib.loads(block.text)
     if block.excuse:
         return
-    assert set(tables) <= set(TABLES), "not an experiment file: say <!-- not run: why -->"
+    assert set(tables) <= set(TABLES), (
+        "not an experiment file: say <!-- not run: why -->"
+    )
     base = tomllib.loads(BASE)
     if "solver" in tables:  # a whole experiment stands for itself
         base = {}
@@ -102,7 +104,9 @@ def test_commands_exist(block: Block) -> None:
         check(command.text)
 
 
-SESSIONS = [p for p in PAGES if any(b.language in SHELL and not b.excuse for b in blocks_of(p))]
+SESSIONS = [
+    p for p in PAGES if any(b.language in SHELL and not b.excuse for b in blocks_of(p))
+]
 
 
 @pytest.mark.timeout(900)
@@ -112,7 +116,9 @@ SESSIONS = [p for p in PAGES if any(b.language in SHELL and not b.excuse for b i
     thorough_except([ROOT / "docs/graph.md"], SESSIONS),
     ids=[p.relative_to(ROOT).as_posix() for p in SESSIONS],
 )
-def test_a_page_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_can_be_typed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The files and commands of a page, from its top to its end, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
@@ -127,7 +133,9 @@ def test_a_page_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def type_in(command: Command, place: str) -> None:
     """Run ``poise …`` and compare what it prints; other programs are not for a test to start."""
     program, *arguments = shlex.split(command.text)
-    assert program == "poise", f"{place}: say <!-- not run: why --> before `{command.text}`"
+    assert program == "poise", (
+        f"{place}: say <!-- not run: why --> before `{command.text}`"
+    )
     typed = [
         sys.executable,
         "-m",
@@ -150,15 +158,21 @@ def check(text: str) -> None:
     if program == "poise":
         parsed(arguments)
     elif program == "make":
-        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        targets = set(
+            re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        )
         assert set(arguments) <= targets, text
     elif program == "pip":
         for extras in re.findall(r"poise\[([^\]]*)\]", text):
-            assert set(extras.split(",")) <= set(PROJECT["project"]["optional-dependencies"]), text
+            assert set(extras.split(",")) <= set(
+                PROJECT["project"]["optional-dependencies"]
+            ), text
     elif program == "python":
         assert (ROOT / arguments[0]).is_file() or arguments[0] == "-m", text
     else:
-        assert program in ("flwr", "mlflow", "ray", "tensorboard"), f"nobody checks `{text}`"
+        assert program in ("flwr", "mlflow", "ray", "tensorboard"), (
+            f"nobody checks `{text}`"
+        )
 
 
 def parsed(arguments: list[str]) -> None:
@@ -197,13 +211,20 @@ def test_what_a_block_is() -> None:
         'title="x.toml"\n[run]\n```\n```console\n$ c d\ne\n```\n'
     )
     script, file, session = parse(text)
-    assert (script.excuse, file.excuse, file.title, session.line) == ("why", "", "x.toml", 8)
+    assert (script.excuse, file.excuse, file.title, session.line) == (
+        "why",
+        "",
+        "x.toml",
+        8,
+    )
     assert commands(script) == [Command("a", "")]
     assert commands(session) == [Command("c d", "e\n")]
 
 
 def test_an_excuse_for_a_page_is_for_its_commands_only() -> None:
-    found = parse("<!-- shell not run: needs nodes -->\n```sh\na\n```\n```python\n1\n```\n")
+    found = parse(
+        "<!-- shell not run: needs nodes -->\n```sh\na\n```\n```python\n1\n```\n"
+    )
     assert [b.excuse for b in found] == ["needs nodes", ""]
 
 

@@ -27,7 +27,11 @@ every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[s.stem for s in S
 def code(script: Path) -> list[str]:
     """The code cells of a script's notebook."""
     document = json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
-    return ["".join(cell["source"]) for cell in document["cells"] if cell["cell_type"] == "code"]
+    return [
+        "".join(cell["source"])
+        for cell in document["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def test_there_are_examples() -> None:
@@ -37,7 +41,9 @@ def test_there_are_examples() -> None:
 @every_script
 def test_the_notebook_is_the_script(script: Path) -> None:
     written = script.with_suffix(".ipynb").read_text(encoding="utf-8")
-    assert written == notebooks.notebook(script.read_text(encoding="utf-8")), "run `make notebooks`"
+    assert written == notebooks.notebook(script.read_text(encoding="utf-8")), (
+        "run `make notebooks`"
+    )
 
 
 @every_script
@@ -59,7 +65,9 @@ QUICK = [s for s in SCRIPTS if s.stem in ("forgetting", "free_rider", "shakespea
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", thorough_except(QUICK, SCRIPTS), ids=[s.stem for s in SCRIPTS])
+@pytest.mark.parametrize(
+    "script", thorough_except(QUICK, SCRIPTS), ids=[s.stem for s in SCRIPTS]
+)
 def test_the_notebook_runs(
     script: Path,
     tmp_path: Path,

@@ -24,19 +24,29 @@ INTERNAL = {"poise.apps.cli", "poise.training", "poise.engine", "poise.apps.ui"}
 
 
 def test_every_public_module_has_a_page() -> None:
-    packages = {f"poise.{m.name}" for m in pkgutil.iter_modules(poise.__path__) if m.ispkg}
+    packages = {
+        f"poise.{m.name}" for m in pkgutil.iter_modules(poise.__path__) if m.ispkg
+    }
     public = {
         name for name in packages if hasattr(importlib.import_module(name), "__all__")
     } - INTERNAL
-    named = {f"poise.{n}" for n in poise.__all__ if isinstance(getattr(poise, n), types.ModuleType)}
+    named = {
+        f"poise.{n}"
+        for n in poise.__all__
+        if isinstance(getattr(poise, n), types.ModuleType)
+    }
     assert public | named <= set(reference.MODULES)
 
 
 def test_every_public_name_has_an_entry() -> None:
     pages = reference.pages()
     for module in reference.MODULES:
-        headings = re.findall(r"^## (\w+)$", pages[reference.page_of(module)], re.MULTILINE)
-        assert headings == reference.public_names(importlib.import_module(module)), module
+        headings = re.findall(
+            r"^## (\w+)$", pages[reference.page_of(module)], re.MULTILINE
+        )
+        assert headings == reference.public_names(importlib.import_module(module)), (
+            module
+        )
 
 
 def test_a_name_without_documentation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +62,8 @@ def test_a_name_without_documentation_fails(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("poise.recipes.Half", Half, raising=False)
     nameless.__module__ = "poise.recipes"
     with pytest.raises(
-        reference.Undocumented, match=r"poise\.recipes\.Half\.unsaid, poise\.recipes\.nameless$"
+        reference.Undocumented,
+        match=r"poise\.recipes\.Half\.unsaid, poise\.recipes\.nameless$",
     ):
         reference.pages()
 
@@ -67,16 +78,18 @@ def test_the_strategies_for_flower_are_documented_though_they_have_no_page() -> 
 
 def test_signatures_say_nothing_of_this_process() -> None:
     assert not [
-        page for page, text in reference.pages().items() if re.search(r"at 0x[0-9a-f]", text)
+        page
+        for page, text in reference.pages().items()
+        if re.search(r"at 0x[0-9a-f]", text)
     ]
 
 
 def test_the_navigation_has_every_page() -> None:
     """Also where mkdocs is not installed; there `mkdocs build --strict` says the same."""
     text = (ROOT / "mkdocs.yml").read_text()
-    pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} | set(
-        reference.pages()
-    )
+    pages = {
+        p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")
+    } | set(reference.pages())
     listed = re.findall(r"([\w./-]+\.md)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(pages)
 

@@ -14,7 +14,9 @@ PAGE = ROOT / "docs" / "references.md"
 BIBLIOGRAPHY = ROOT / "docs" / "references.bib"
 SUFFIXES = {".py", ".md", ".toml", ".html", ".js"}
 KEY = re.compile(r"\[([A-Z][\w-]*)\s+((?:19|20)\d\d)(?:,[^\[\]]*)?\]")
-LINK = re.compile(r"\[\[([A-Z][\w-]*) ((?:19|20)\d\d)(?:,[^\[\]]*)?\]\]\(([^)#]*)#([^)]+)\)")
+LINK = re.compile(
+    r"\[\[([A-Z][\w-]*) ((?:19|20)\d\d)(?:,[^\[\]]*)?\]\]\(([^)#]*)#([^)]+)\)"
+)
 PLACE = (
     r"(?:§|[Ee]q\.|[Ss]ections?|[Tt]heorems?|Thm|[Cc]orollar(?:y|ies)|Cor\.|[Pp]ropositions?"
     r"|Lemmas?|Definition|[Aa]ssumption|Ass\.|[Aa]lgorithms?|Alg\.|[Tt]ables?|[Ff]igures?|Fig\."
@@ -65,7 +67,9 @@ def entries() -> dict[str, dict[str, str]]:
     for entry in BIBLIOGRAPHY.read_text(encoding="utf-8").split("\n@"):
         head = re.match(r"@?\w+\{([^,]+),", entry)
         assert head, entry
-        found[head[1]] = dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, flags=re.MULTILINE))
+        found[head[1]] = dict(
+            re.findall(r"^  (\w+) = \{(.*)\},$", entry, flags=re.MULTILINE)
+        )
     return found
 
 
@@ -89,7 +93,9 @@ def test_every_key_resolves() -> None:
     known = anchors()
     unknown = [
         f"{where(file, text, m.start())}: {m[0]}"
-        for file, text in texts("src", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+        for file, text in texts(
+            "src", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"
+        )
         for m in KEY.finditer(text)
         if slug(m[1], m[2]) not in known
     ]
@@ -113,7 +119,9 @@ def test_every_work_is_cited() -> None:
 
 def test_no_letter_stands_for_a_paper() -> None:
     left = []
-    for file, text in texts("src", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+    for file, text in texts(
+        "src", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"
+    ):
         kept = [m.span() for m in STORED.finditer(text) if STORED_IN in file.as_posix()]
         for m in LETTER.finditer(text):
             if not any(start <= m.start() < end for start, end in kept):
@@ -121,13 +129,22 @@ def test_no_letter_stands_for_a_paper() -> None:
     assert not left, left
 
 
-@pytest.mark.parametrize("words", ["(E §4.4.3)", "A eq. 17", "Theorem 1 of B", "paper C", "(A, D)"])
+@pytest.mark.parametrize(
+    "words", ["(E §4.4.3)", "A eq. 17", "Theorem 1 of B", "paper C", "(A, D)"]
+)
 def test_the_pattern_finds_letters(words: str) -> None:
     assert LETTER.search(words)
 
 
 @pytest.mark.parametrize(
-    "words", ["A client", "A section in words", "E[ω] = 1", "GNU C library", "[Li 2020, App. C.1]"]
+    "words",
+    [
+        "A client",
+        "A section in words",
+        "E[ω] = 1",
+        "GNU C library",
+        "[Li 2020, App. C.1]",
+    ],
 )
 def test_the_pattern_leaves_other_letters_alone(words: str) -> None:
     assert not LETTER.search(words)

@@ -36,7 +36,8 @@ class Together:
         self.seen.append(seen)
         updates = [view.work for view in seen.accomplices if view.work is not None]
         return ForgedUpdate(
-            torch.stack(updates).mean(dim=0), keep={"count": torch.tensor([float(len(updates))])}
+            torch.stack(updates).mean(dim=0),
+            keep={"count": torch.tensor([float(len(updates))])},
         )
 
 
@@ -58,7 +59,11 @@ def test_accomplices_see_each_other_and_nobody_else() -> None:
     assert [view.client for view in attack.seen] == [1, 3, 5]
     for view in attack.seen:
         assert [a.client for a in view.accomplices] == [1, 3, 5]
-        assert [float(a.work[0]) for a in view.accomplices if a.work is not None] == [1.0, 3.0, 5.0]
+        assert [float(a.work[0]) for a in view.accomplices if a.work is not None] == [
+            1.0,
+            3.0,
+            5.0,
+        ]
         assert view.honest is None
 
 
@@ -81,8 +86,12 @@ def test_two_attacks_do_not_share_what_they_see() -> None:
     assert {a.client for view in second.seen for a in view.accomplices} == {5}
 
 
-def test_an_omniscient_attack_sees_honest_updates_and_the_report_says_so(tmp_path: Any) -> None:
-    run = poise.train(QUAD, QUAD.task, SOLVER, rounds=1, attacks=[Opposed()], out=tmp_path / "run")
+def test_an_omniscient_attack_sees_honest_updates_and_the_report_says_so(
+    tmp_path: Any,
+) -> None:
+    run = poise.train(
+        QUAD, QUAD.task, SOLVER, rounds=1, attacks=[Opposed()], out=tmp_path / "run"
+    )
     assert run.model == pytest.approx([(0 + 2 + 4 - 3 * 2.0) / 6])
     from poise.analysis.reports.groups import group_runs
     from poise.analysis.reports.sections import headline
@@ -135,7 +144,9 @@ def test_rows_of_updates_keep_what_belongs_to_them() -> None:
 def test_gram_and_distances_against_numpy() -> None:
     from poise.core.round_updates import RoundUpdates
 
-    rows = np.random.default_rng(0).standard_normal((5, 70_000))  # more than one block of columns
+    rows = np.random.default_rng(0).standard_normal(
+        (5, 70_000)
+    )  # more than one block of columns
     updates = RoundUpdates.of_columns(np.ones(5) / 5, stack=torch.from_numpy(rows))
     assert np.allclose(updates.gram, rows @ rows.T, rtol=1e-12)
     wanted = np.linalg.norm(rows[:, None] - rows[None, :], axis=2)
@@ -155,25 +166,37 @@ class Forgets(Together):
         return ForgedUpdate(torch.full_like(seen.received, 1.0 + noted), keep=keep)
 
 
-@pytest.mark.parametrize("clients", [(1, 3, 5), (1,)], ids=["others keep", "nobody keeps"])
+@pytest.mark.parametrize(
+    "clients", [(1, 3, 5), (1,)], ids=["others keep", "nobody keeps"]
+)
 def test_an_attacker_that_puts_nothing_aside_has_nothing_left(
     clients: tuple[int, ...], tmp_path: Any
 ) -> None:
     def train(**more: Any) -> Any:
-        return poise.train(QUAD, QUAD.task, SOLVER, rounds=6, attacks=[Forgets(clients)], **more)
+        return poise.train(
+            QUAD, QUAD.task, SOLVER, rounds=6, attacks=[Forgets(clients)], **more
+        )
 
     attack = Forgets(clients)
     whole = poise.train(QUAD, QUAD.task, SOLVER, rounds=6, attacks=[attack])
     assert all(
-        "version" not in view.kept for view in attack.seen if view.client == 1 and view.version > 2
+        "version" not in view.kept
+        for view in attack.seen
+        if view.client == 1 and view.version > 2
     )
     rounds: list[Any] = []
-    train(out=tmp_path / "part", callbacks=[rounds.append], stop=lambda: len(rounds) >= 4).close()
+    train(
+        out=tmp_path / "part", callbacks=[rounds.append], stop=lambda: len(rounds) >= 4
+    ).close()
     from poise.config.run_options import RunOptions
     from poise.training import composed, resume_run
 
     composition = composed(
-        QUAD, QUAD.task, {"solver": SOLVER}, RunOptions(rounds=6), attacks=[Forgets(clients)]
+        QUAD,
+        QUAD.task,
+        {"solver": SOLVER},
+        RunOptions(rounds=6),
+        attacks=[Forgets(clients)],
     )
     resumed = resume_run(composition, tmp_path / "part")
     assert resumed.digest == whole.digest
@@ -185,11 +208,19 @@ def test_forged_updates_go_through_channel_and_stay_out_of_personal_layers() -> 
     options: Any = {"rounds": 3, "attacks": [rider], "keep_updates": True}
     solver = SGD(lr=0.1, steps=1, batch_size=8)
     sparse = poise.train(
-        fed, poise.task("logistic"), solver, channel=poise.channels.TopK(0.01), **options
+        fed,
+        poise.task("logistic"),
+        solver,
+        channel=poise.channels.TopK(0.01),
+        **options,
     )
-    assert {int(k) for n in range(3) for k in (sparse.updates(n) != 0).sum(axis=1)} == {7}
+    assert {int(k) for n in range(3) for k in (sparse.updates(n) != 0).sum(axis=1)} == {
+        7
+    }
     task = poise.task("mlp", hidden=4)
-    personal = poise.train(fed, task, solver, personal=poise.personal.Layers("3"), **options)
+    personal = poise.train(
+        fed, task, solver, personal=poise.personal.Layers("3"), **options
+    )
     positions = personal.array("personal")
     assert (personal.updates(2)[1] != 0).any()
     assert not personal.updates(2)[:, positions].any()

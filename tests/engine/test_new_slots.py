@@ -25,13 +25,22 @@ SOLVER = SGD(lr=0.2, steps=3, batch_size=8)
 
 def digits(**more: Any) -> Any:
     return poise.federation(
-        "digits", "dirichlet", 6, alpha=0.5, seed=1, samples=300, test_samples=60, **more
+        "digits",
+        "dirichlet",
+        6,
+        alpha=0.5,
+        seed=1,
+        samples=300,
+        test_samples=60,
+        **more,
     )
 
 
 def train(fed: Any = None, task: Any = None, solver: Any = SOLVER, **more: Any) -> Any:
     options = {"rounds": 4, "seed": 3, **more}
-    return poise.train(fed or digits(), task or poise.task("mlp", hidden=8), solver, **options)
+    return poise.train(
+        fed or digits(), task or poise.task("mlp", hidden=8), solver, **options
+    )
 
 
 # aggregators
@@ -51,7 +60,9 @@ def test_the_direction_is_the_aggregators() -> None:
     """One step of rate 1 from 0 on quadratics: every update is its client's optimum; the median of
     0, 1, 9 is 1."""
     quad = poise.quadratics([[0.0], [1.0], [9.0]])
-    run = poise.train(quad, quad.task, SGD(lr=1.0, steps=1), rounds=1, aggregator=Median())
+    run = poise.train(
+        quad, quad.task, SGD(lr=1.0, steps=1), rounds=1, aggregator=Median()
+    )
     assert run.model.tolist() == [1.0]
     mean = poise.train(quad, quad.task, SGD(lr=1.0, steps=1), rounds=1)
     assert mean.model == pytest.approx([10 / 3])
@@ -61,7 +72,14 @@ def test_one_liar_does_not_move_a_median() -> None:
     quad = poise.quadratics(np.linspace(-1, 1, 7)[:, None])
     liar = poise.attacks.Scaled(clients=(6,), fraction=100.0)
     median, mean = (
-        poise.train(quad, quad.task, SGD(lr=0.5, steps=1), rounds=10, attacks=[liar], aggregator=a)
+        poise.train(
+            quad,
+            quad.task,
+            SGD(lr=0.5, steps=1),
+            rounds=10,
+            attacks=[liar],
+            aggregator=a,
+        )
         for a in (Median(), WeightedSum())
     )
     assert abs(median.model[0]) < 0.5
@@ -85,7 +103,12 @@ def test_the_audit_compares_with_what_the_others_sent_whatever_the_aggregator() 
     """The cosine to the others is that of their weighted sum, which a median is not."""
     quad = poise.quadratics(np.random.default_rng(3).standard_normal((5, 40)))
     run = poise.train(
-        quad, quad.task, SGD(lr=0.5, steps=1), rounds=1, aggregator=Median(), keep_updates=True
+        quad,
+        quad.task,
+        SGD(lr=0.5, steps=1),
+        rounds=1,
+        aggregator=Median(),
+        keep_updates=True,
     )
     deltas, omega = run.updates(0), run.weights[0]
     for i in range(5):
@@ -108,7 +131,8 @@ def test_certificates_and_explain_say_why_an_aggregator_does_not_do() -> None:
     options: Any = {"solver": SGD(lr=0.1, steps=1), "aggregator": Median()}
     run = poise.train(quad, quad.task, rounds=4, keep="all", **options)
     with pytest.raises(
-        IncompatibleParts, match="Median: the direction is no weighted sum of the updates"
+        IncompatibleParts,
+        match="Median: the direction is no weighted sum of the updates",
     ):
         poise.unlearn(
             run,
@@ -121,7 +145,8 @@ def test_certificates_and_explain_say_why_an_aggregator_does_not_do() -> None:
             target=50.0,
         )
     assert any(
-        "Median" in warning for warning in poise.explain(quad, quad.task, **options).warnings
+        "Median" in warning
+        for warning in poise.explain(quad, quad.task, **options).warnings
     )
     sparse = poise.explain(quad, quad.task, SGD(lr=0.1, steps=1), channel=TopK(0.5))
     assert any("TopK" in warning for warning in sparse.warnings)
@@ -132,12 +157,18 @@ def test_certificates_and_explain_say_why_an_aggregator_does_not_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "clock", [None, Asynchronous([1.0, 1.3, 0.7, 2.1, 0.4, 1.0])], ids=["waits", "asynchronous"]
+    "clock",
+    [None, Asynchronous([1.0, 1.3, 0.7, 2.1, 0.4, 1.0])],
+    ids=["waits", "asynchronous"],
 )
 def test_a_channel_that_sends_everything_is_plain(clock: Any) -> None:
-    plain, whole = (train(clock=clock, channel=c, rounds=8) for c in (Plain(), TopK(1.0)))
+    plain, whole = (
+        train(clock=clock, channel=c, rounds=8) for c in (Plain(), TopK(1.0))
+    )
     assert whole.model.tobytes() == plain.model.tobytes()
-    assert whole.digest == plain.digest, "bytes, norms and coefficients are the same as well"
+    assert whole.digest == plain.digest, (
+        "bytes, norms and coefficients are the same as well"
+    )
 
 
 def test_traffic_is_what_the_encoding_takes() -> None:
@@ -158,26 +189,40 @@ def test_error_feedback_by_hand() -> None:
     theta, residual = np.zeros(2), np.zeros((2, 2))
     for n in range(3):
         wanted = 0.5 * (optima - theta) + residual
-        sent = np.where(np.abs(wanted) == np.abs(wanted).max(axis=1, keepdims=True), wanted, 0.0)
+        sent = np.where(
+            np.abs(wanted) == np.abs(wanted).max(axis=1, keepdims=True), wanted, 0.0
+        )
         residual = wanted - sent
         theta = theta + sent.mean(axis=0)
         assert run.models(n + 1) == pytest.approx(theta, rel=1e-12)
 
 
 def test_a_resumed_run_remembers_what_was_not_sent(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sampler": Uniform(4), "channel": TopK(0.05), "rounds": 6}
+    options: dict[str, Any] = {
+        "sampler": Uniform(4),
+        "channel": TopK(0.05),
+        "rounds": 6,
+    }
     whole = train(**options, out=tmp_path / "whole")
     seen: list[Any] = []
     train(
-        **options, out=tmp_path / "part", callbacks=[seen.append], stop=lambda: len(seen) >= 3
+        **options,
+        out=tmp_path / "part",
+        callbacks=[seen.append],
+        stop=lambda: len(seen) >= 3,
     ).close()
-    part = poise.resume(tmp_path / "part", federation=digits(), task=poise.task("mlp", hidden=8))
+    part = poise.resume(
+        tmp_path / "part", federation=digits(), task=poise.task("mlp", hidden=8)
+    )
     assert part.digest == whole.digest
     assert part.model.tobytes() == whole.model.tobytes()
 
 
 def test_workers_do_not_change_what_a_channel_sends() -> None:
-    runs = [train(channel=TopK(0.05), backend=poise.backends.Local(workers=w)) for w in (1, 3)]
+    runs = [
+        train(channel=TopK(0.05), backend=poise.backends.Local(workers=w))
+        for w in (1, 3)
+    ]
     assert runs[0].digest == runs[1].digest
 
 
@@ -212,7 +257,9 @@ def two_clients() -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
     x, y = rng.standard_normal((20, 3)).astype("f4"), np.arange(20) % 2
     parts = [np.arange(12), np.arange(12, 20)]
     fed = poise.federation((x, y), parts, 2, classes=2)
-    return fed, [(torch.from_numpy(x[p]).double(), torch.from_numpy(y[p])) for p in parts]
+    return fed, [
+        (torch.from_numpy(x[p]).double(), torch.from_numpy(y[p])) for p in parts
+    ]
 
 
 def test_a_personal_head_is_a_head_trained_apart() -> None:
@@ -222,11 +269,16 @@ def test_a_personal_head_is_a_head_trained_apart() -> None:
     torch.manual_seed(0)
     module = Two()
     solver, rounds = SGD(lr=0.3, steps=2), 3
-    options: Any = {"rounds": rounds, "personal": Layers("head.*"), "metrics": ["client_loss"]}
+    options: Any = {
+        "rounds": rounds,
+        "personal": Layers("head.*"),
+        "metrics": ["client_loss"],
+    }
     run = poise.train(fed, Task(module=module, dtype="float64"), solver, **options)
     body = {k: v.detach().double() for k, v in module.body.named_parameters()}
     heads = [
-        {k: v.detach().double().clone() for k, v in module.head.named_parameters()} for _ in data
+        {k: v.detach().double().clone() for k, v in module.head.named_parameters()}
+        for _ in data
     ]
     for _ in range(rounds):
         bodies = []
@@ -244,19 +296,28 @@ def test_a_personal_head_is_a_head_trained_apart() -> None:
         body = {k: 0.6 * bodies[0][k] + 0.4 * bodies[1][k] for k in body}
     for i, head in enumerate(heads):
         wanted = torch.cat(
-            [body["weight"].flatten(), body["bias"], head["weight"].flatten(), head["bias"]]
+            [
+                body["weight"].flatten(),
+                body["bias"],
+                head["weight"].flatten(),
+                head["bias"],
+            ]
         )
         assert np.abs(run.client_model(i) - wanted.numpy()).max() < 1e-12
         loss = nn.functional.cross_entropy(
             nn.functional.linear(
-                torch.tanh(nn.functional.linear(data[i][0], body["weight"], body["bias"])),
+                torch.tanh(
+                    nn.functional.linear(data[i][0], body["weight"], body["bias"])
+                ),
                 head["weight"],
                 head["bias"],
             ),
             data[i][1],
         )
         assert run.metric("client_loss")[-1, i] == pytest.approx(float(loss), rel=1e-10)
-    shared = torch.cat([p.detach().flatten() for p in module.head.parameters()]).double()
+    shared = torch.cat(
+        [p.detach().flatten() for p in module.head.parameters()]
+    ).double()
     assert run.model[16:] == pytest.approx(shared.numpy()), (
         "the server's copy of the head never moves"
     )
@@ -274,7 +335,9 @@ def test_personal_entries_are_no_traffic() -> None:
         personal=Layers("head"),
         callbacks=[records.append],
     )
-    assert [(r.bytes_up, r.bytes_down) for r in records] == [(2 * 16 * 4, 2 * 16 * 4)] * 2
+    assert [(r.bytes_up, r.bytes_down) for r in records] == [
+        (2 * 16 * 4, 2 * 16 * 4)
+    ] * 2
 
 
 def test_the_old_spelling_of_batch_norm_is_understood(tmp_path: Path) -> None:
@@ -333,7 +396,13 @@ def test_a_client_that_never_worked_has_the_servers_entries() -> None:
 
 def backbone() -> nn.Module:
     torch.manual_seed(7)
-    layers = (nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 320), nn.ReLU(), nn.Linear(320, 10))
+    layers = (
+        nn.Linear(64, 128),
+        nn.ReLU(),
+        nn.Linear(128, 320),
+        nn.ReLU(),
+        nn.Linear(320, 10),
+    )
     module = nn.Sequential(nn.Flatten(), *layers)
     for layer in list(module)[:-1]:
         layer.requires_grad_(False)
@@ -348,7 +417,9 @@ def test_a_frozen_backbone_trains_its_head_as_a_head_alone() -> None:
     features, sizes = nn.Sequential(*list(module)[:-1]).double(), fed.sizes
     pool = [fed.client(i) for i in range(fed.clients)]
     with torch.no_grad():
-        mapped = [features(torch.from_numpy(np.asarray(a)).double()).numpy() for a, _ in pool]
+        mapped = [
+            features(torch.from_numpy(np.asarray(a)).double()).numpy() for a, _ in pool
+        ]
         held = features(torch.from_numpy(np.asarray(x)).double()).numpy()
     ends = np.concatenate([[0], np.cumsum(sizes)])
     heads = poise.federation(
@@ -364,7 +435,9 @@ def test_a_frozen_backbone_trains_its_head_as_a_head_alone() -> None:
     assert np.abs(run.model - alone.model).max() < 1e-7, (
         "features of a federation are stored in single precision"
     )
-    assert {(r.bytes_up, r.bytes_down) for r in records} == {(6 * 3210 * 8, 6 * 3210 * 8)}
+    assert {(r.bytes_up, r.bytes_down) for r in records} == {
+        (6 * 3210 * 8, 6 * 3210 * 8)
+    }
 
 
 def test_only_what_is_trained_is_stored_and_counted(tmp_path: Path) -> None:
@@ -380,7 +453,9 @@ def test_only_what_is_trained_is_stored_and_counted(tmp_path: Path) -> None:
     for layer in list(module)[:-1]:
         layer.requires_grad_(False)
     assert sum(p.numel() for p in module.parameters()) == 50_826
-    run = train(task=Task(module=module), sampler=Uniform(2), keep="all", out=tmp_path / "run")
+    run = train(
+        task=Task(module=module), sampler=Uniform(2), keep="all", out=tmp_path / "run"
+    )
     assert run.model.shape == (1290,)
     sizes = run._query("SELECT bytes_up, bytes_down FROM rounds WHERE n < ?")
     assert {tuple(row) for row in sizes} == {(2 * 5160, 2 * 5160)}
@@ -394,5 +469,7 @@ def test_a_run_does_not_go_on_with_another_backbone(tmp_path: Path) -> None:
     other = backbone()
     other[1].weight.data.add_(1.0)
     with pytest.raises(IncompatibleParts, match="frozen parameters"):
-        poise.resume(tmp_path / "run", federation=digits(), task=Task(module=other), rounds=3)
+        poise.resume(
+            tmp_path / "run", federation=digits(), task=Task(module=other), rounds=3
+        )
     poise.resume(tmp_path / "run", federation=digits(), task=first, rounds=3).close()

@@ -55,7 +55,9 @@ def test_a_direction_that_is_not_like_the_model(direction: Any, message: str) ->
 
 
 def test_a_direction_that_is_not_finite_names_the_aggregator() -> None:
-    with pytest.raises(UpdateRefused, match="round 0: the direction of Combines is not finite"):
+    with pytest.raises(
+        UpdateRefused, match="round 0: the direction of Combines is not finite"
+    ):
         train(aggregator=Combines(torch.full((2,), float("nan"), dtype=torch.float64)))
 
 
@@ -73,7 +75,9 @@ class Forgetful(Fits):
 
 
 def test_a_channel_must_return_what_it_declares_to_keep() -> None:
-    with pytest.raises(IncompatibleParts, match="Forgetful: encode returned nothing to keep"):
+    with pytest.raises(
+        IncompatibleParts, match="Forgetful: encode returned nothing to keep"
+    ):
         train(channel=Forgetful())
 
 
@@ -84,7 +88,9 @@ def test_a_payload_may_have_any_names() -> None:
     task = poise.task("mlp", hidden=4, norm=True)
     fed = poise.federation("digits", clients=3, samples=60)
     solver = SGD(lr=0.1, steps=2, batch_size=8)
-    runs = [poise.train(fed, task, solver, rounds=2, channel=c) for c in (Whole(), None)]
+    runs = [
+        poise.train(fed, task, solver, rounds=2, channel=c) for c in (Whole(), None)
+    ]
     assert runs[0].model.tobytes() == runs[1].model.tobytes()
 
 
@@ -97,7 +103,8 @@ class Short(Fits):
 
 def test_a_forged_update_must_have_the_models_shape() -> None:
     with pytest.raises(
-        IncompatibleParts, match=r"Short: client 1 sends an update of shape \(\) instead of \(2,\)"
+        IncompatibleParts,
+        match=r"Short: client 1 sends an update of shape \(\) instead of \(2,\)",
     ):
         train(attacks=[Short()])
 
@@ -113,16 +120,25 @@ class Names(Fits):
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (("1.wieght",), "Names: the model has no entry '1.wieght' .did you mean '1.weight'"),
+        (
+            ("1.wieght",),
+            "Names: the model has no entry '1.wieght' .did you mean '1.weight'",
+        ),
         ((), "no entry of the model would stay"),
         (("1.weight", "1.bias"), "every trained parameter would stay"),
     ],
 )
-def test_personal_entries_must_be_of_the_model(names: tuple[str, ...], words: str) -> None:
+def test_personal_entries_must_be_of_the_model(
+    names: tuple[str, ...], words: str
+) -> None:
     fed = poise.federation("digits", clients=3, samples=60)
     with pytest.raises(IncompatibleParts, match=words):
         poise.train(
-            fed, poise.task("logistic"), SGD(lr=0.1, steps=1), rounds=1, personal=Names(*names)
+            fed,
+            poise.task("logistic"),
+            SGD(lr=0.1, steps=1),
+            rounds=1,
+            personal=Names(*names),
         )
 
 
@@ -132,10 +148,13 @@ def test_a_part_that_lacks_a_member_is_named() -> None:
             return updates.base_weights
 
     with pytest.raises(
-        InvalidOption, match=r"Weighs is no weighting yet: it has no needs .*protocols\.Weighting"
+        InvalidOption,
+        match=r"Weighs is no weighting yet: it has no needs .*protocols\.Weighting",
     ):
         train(weighting=Weighs())
-    with pytest.raises(InvalidOption, match="Fits is no sampler yet: it has no needs, draw"):
+    with pytest.raises(
+        InvalidOption, match="Fits is no sampler yet: it has no needs, draw"
+    ):
         train(sampler=Fits())
     with pytest.raises(InvalidOption, match="3 is not a channel"):
         train(channel=3)

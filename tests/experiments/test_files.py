@@ -39,7 +39,8 @@ solvers = st.builds(
 )
 samplers = st.builds(Full) | st.builds(Uniform, m=st.integers(1, 10))
 clocks = st.builds(
-    Synchronous, durations=st.none() | st.just("F80") | st.lists(positive, min_size=10, max_size=10)
+    Synchronous,
+    durations=st.none() | st.just("F80") | st.lists(positive, min_size=10, max_size=10),
 )
 servers = st.builds(Add, lr=positive)
 run_tables = st.fixed_dictionaries(
@@ -69,12 +70,18 @@ def test_a_part_is_made_again_from_its_table(part: Any) -> None:
     assert describe(again) == describe(part)
     for field in dataclasses.fields(part):
         one, other = getattr(part, field.name), getattr(again, field.name)
-        assert tuple(one) == tuple(other) if isinstance(one, list | tuple) else one == other
+        assert (
+            tuple(one) == tuple(other)
+            if isinstance(one, list | tuple)
+            else one == other
+        )
 
 
 @pytest.fixture(scope="module")
 def digits() -> Any:
-    return poise.federation("digits", "dirichlet", clients=10, alpha=0.3, samples=300, seed=0)
+    return poise.federation(
+        "digits", "dirichlet", clients=10, alpha=0.3, samples=300, seed=0
+    )
 
 
 @settings(max_examples=40)
@@ -107,7 +114,9 @@ def test_the_data_are_dealt_again_as_they_were() -> None:
     text = tomli_w.dumps(one.table())
     two = compose(parse(text), 3)
     assert one.federation.digest() == two.federation.digest()
-    assert one.federation.seed == 3, "without a seed under [data], every seed of the run deals anew"
+    assert one.federation.seed == 3, (
+        "without a seed under [data], every seed of the run deals anew"
+    )
     fixed = compose(parse(changed("clients = 10", "clients = 10\nseed = 7")), 3)
     assert fixed.federation.seed == 7
 
@@ -127,14 +136,20 @@ def test_every_seed_runs_into_its_folder(tmp_path: Path) -> None:
     assert [p.name for p in folders_in(tmp_path)] == ["seed-2", "seed-4", "seed-11"], (
         "in the order of numbers"
     )
-    assert [r.digest for r in runs_in(tmp_path)] == [runs[2].digest, runs[0].digest, runs[1].digest]
+    assert [r.digest for r in runs_in(tmp_path)] == [
+        runs[2].digest,
+        runs[0].digest,
+        runs[1].digest,
+    ]
     for run in runs:
         assert f"    {run.meta['seed']},\n" in run.experiment, (
             "the file of a run names its own seed only"
         )
 
 
-def test_runs_in_memory_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_in_memory_leave_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (run,) = run_experiment(parse(changed("rounds = 12", "rounds = 2")), None)
     assert run.path is None
@@ -151,7 +166,11 @@ def test_a_failing_composition_begins_no_run(tmp_path: Path) -> None:
 def test_overrides_reach_nested_tables() -> None:
     made = parse(
         SMALL,
-        overrides=["run.backend.name=local", "run.backend.workers=2", "data.corruption.rate=0.5"],
+        overrides=[
+            "run.backend.name=local",
+            "run.backend.workers=2",
+            "data.corruption.rate=0.5",
+        ],
     )
     assert made.tables["run"]["backend"] == {"name": "local", "workers": 2}
     assert made.tables["data"]["corruption"] == {"rate": 0.5}

@@ -26,7 +26,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals"
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("hospitals_example", EXAMPLE / "run.py")
+    spec = importlib.util.spec_from_file_location(
+        "hospitals_example", EXAMPLE / "run.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)

@@ -40,14 +40,18 @@ FULL: dict[str, dict[str, Any]] = {
 ODD: list[Any] = [-1, 1.5, 10**30, float("nan"), "x", True, [], ["a"], {"a": 1}]
 
 
-@pytest.mark.parametrize("table", thorough_except(["sampler", "weighting", "run"], FULL))
+@pytest.mark.parametrize(
+    "table", thorough_except(["sampler", "weighting", "run"], FULL)
+)
 def test_an_odd_value_runs_or_is_refused(table: str, tmp_path: Path) -> None:
     base = tomllib.loads(SMALL)
     tables = {name: {**base.get(name, {}), **more} for name, more in FULL.items()}
     file = tmp_path / "exp.toml"
     for key in tables[table]:
         for value in ODD:
-            file.write_text(tomli_w.dumps({**tables, table: {**tables[table], key: value}}))
+            file.write_text(
+                tomli_w.dumps({**tables, table: {**tables[table], key: value}})
+            )
             shutil.rmtree(tmp_path / "out", ignore_errors=True)
             outcome = call("run", file, "--out", tmp_path / "out", "--json")
             assert outcome.code in (0, 2), (key, value, outcome)

@@ -20,7 +20,9 @@ from poise.training import compose
 def quadratic_runs(lr: float, seeds=(0, 1, 2)):
     quad = poise.quadratics([[0.0], [4.0]])
     return [
-        poise.train(quad, quad.task, poise.solvers.SGD(lr=lr, steps=1), rounds=5, seed=s)
+        poise.train(
+            quad, quad.task, poise.solvers.SGD(lr=lr, steps=1), rounds=5, seed=s
+        )
         for s in seeds
     ]
 
@@ -43,10 +45,19 @@ def test_claims_hold_and_fail_by_the_numbers() -> None:
 
 def test_a_gain_in_one_cell_is_compared_with_the_gain_in_another() -> None:
     fast, slow = quadratic_runs(0.5), quadratic_runs(0.01)
-    runs = {("far", "a"): fast, ("far", "b"): slow, ("near", "a"): fast, ("near", "b"): fast}
+    runs = {
+        ("far", "a"): fast,
+        ("far", "b"): slow,
+        ("near", "a"): fast,
+        ("near", "b"): fast,
+    }
     claim = {"text": "t", "score": "final:loss", "left": "a", "right": "b"}
-    assert judge({**claim, "cell": "far", "than_cell": "near", "relation": "below"}, runs).holds
-    assert not judge({**claim, "cell": "near", "than_cell": "far", "relation": "below"}, runs).holds
+    assert judge(
+        {**claim, "cell": "far", "than_cell": "near", "relation": "below"}, runs
+    ).holds
+    assert not judge(
+        {**claim, "cell": "near", "than_cell": "far", "relation": "below"}, runs
+    ).holds
     assert not judge(
         {**claim, "cell": "near", "than_cell": "near", "relation": "below"}, runs
     ).holds
@@ -81,7 +92,11 @@ def test_a_cell_may_name_its_arms_and_a_scale_may_change_one_cell() -> None:
         },
     }
     made = Reproduction("p", "small", preset)
-    assert (made.arms_of("one"), made.arms_of("two"), made.seeds) == (["a"], ["a", "b"], [3])
+    assert (made.arms_of("one"), made.arms_of("two"), made.seeds) == (
+        ["a"],
+        ["a", "b"],
+        [3],
+    )
     assert made.experiment("one", "a").tables["solver"]["steps"] == 9
     assert made.experiment("two", "b").tables == {
         "solver": {"name": "sgd", "steps": 2, "lr": 0.1},
@@ -90,7 +105,9 @@ def test_a_cell_may_name_its_arms_and_a_scale_may_change_one_cell() -> None:
 
 
 def test_paired_interval_by_hand() -> None:
-    mean, half = paired(np.array([2.0, 4.0, 9.0]))  # sd = sqrt(13), t(0.975, 2) = 4.302653
+    mean, half = paired(
+        np.array([2.0, 4.0, 9.0])
+    )  # sd = sqrt(13), t(0.975, 2) = 4.302653
     assert mean == 5.0
     assert half == pytest.approx(4.302653 * np.sqrt(13 / 3), rel=1e-6)
     assert paired(np.array([1.0]))[1] == np.inf
@@ -99,7 +116,9 @@ def test_paired_interval_by_hand() -> None:
 def test_worst_is_the_client_that_ends_lowest() -> None:
     quad = poise.quadratics([[0.0], [4.0]])
     solver = poise.solvers.SGD(lr=0.5, steps=1)
-    run = poise.train(quad, quad.task, solver, rounds=5, seed=0, metrics=["client_loss"])
+    run = poise.train(
+        quad, quad.task, solver, rounds=5, seed=0, metrics=["client_loss"]
+    )
     assert score(run, "worst:client_loss") == run.metric("client_loss")[-1].min()
     with pytest.raises(InvalidOption, match="not one per client"):
         score(run, "worst:loss")
@@ -120,7 +139,9 @@ def test_spread_and_surrogate_by_hand() -> None:
     assert np.bincount(run.contributions["client"]).tolist() == [1, 4]
     first, second = run.metric("client_loss")[-1]
     q = 4 * 0.25 / (0.75 + 4 * 0.25)
-    assert score(run, "surrogate:client_loss") == pytest.approx((1 - q) * first + q * second)
+    assert score(run, "surrogate:client_loss") == pytest.approx(
+        (1 - q) * first + q * second
+    )
     assert score(run, "spread:client_loss") == pytest.approx(abs(first - second) / 2)
     for kind in ("spread", "surrogate"):
         with pytest.raises(InvalidOption, match="not one per client"):
@@ -130,7 +151,11 @@ def test_spread_and_surrogate_by_hand() -> None:
 def test_spread_and_surrogate_are_means_over_the_last_twentieth() -> None:
     quad = poise.quadratics([[0.0], [4.0]])
     run = poise.train(
-        quad, quad.task, poise.solvers.SGD(lr=0.01, steps=1), rounds=60, metrics=["client_loss"]
+        quad,
+        quad.task,
+        poise.solvers.SGD(lr=0.01, steps=1),
+        rounds=60,
+        metrics=["client_loss"],
     )
     last = run.metric("client_loss")[-3:]
     assert score(run, "surrogate:client_loss") == pytest.approx(
@@ -145,7 +170,10 @@ def test_a_cell_may_change_a_method_or_a_scale_there_alone() -> None:
         "cells": {
             "plain": {},
             "own": {
-                "scales": {"small": {"solver": {"steps": 2}}, "paper": {"solver": {"steps": 9}}},
+                "scales": {
+                    "small": {"solver": {"steps": 2}},
+                    "paper": {"solver": {"steps": 9}},
+                },
                 "arms": {"b": {"solver": {"lr": 0.3}}},
             },
         },
@@ -158,13 +186,20 @@ def test_a_cell_may_change_a_method_or_a_scale_there_alone() -> None:
         for c in preset.cells
         for a in preset.arms
     }
-    assert rates == {("plain", "a"): 0.1, ("plain", "b"): 0.2, ("own", "a"): 0.1, ("own", "b"): 0.3}
+    assert rates == {
+        ("plain", "a"): 0.1,
+        ("plain", "b"): 0.2,
+        ("own", "a"): 0.1,
+        ("own", "b"): 0.3,
+    }
     assert set(preset.experiment("own", "b").tables) == {"solver"}
     assert preset.experiment("own", "b").tables["solver"]["steps"] == 2
 
 
 def test_weight_of_a_trait_is_relative_to_the_base() -> None:
-    fed = poise.federation("digits", clients=8).with_corruption("flip-labels", rate=0.5, ratio=1.0)
+    fed = poise.federation("digits", clients=8).with_corruption(
+        "flip-labels", rate=0.5, ratio=1.0
+    )
     flipped = fed.corruptions[0].corrupted(np.arange(8))
     solver = poise.solvers.SGD(lr=0.5, epochs=2, batch_size=20)
     soft = poise.weightings.SoftMax(0.5)
@@ -202,7 +237,12 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
                 )
 
 
-QUICK = ["exp-alpha-imbalance-sizes", "fraboni-async-weights", "fraboni-sifu", "mansour-hybrids"]
+QUICK = [
+    "exp-alpha-imbalance-sizes",
+    "fraboni-async-weights",
+    "fraboni-sifu",
+    "mansour-hybrids",
+]
 
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, presets()))
@@ -262,7 +302,11 @@ def test_counts_of_clients_and_classes_are_scores() -> None:
     fed = poise.federation("digits", "one-class", clients=10, dealt="random", seed=3)
     target = poise.samplers.Target(2, groups="class")
     run = poise.train(
-        fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=1), sampler=target, rounds=6
+        fed,
+        poise.task("logistic"),
+        poise.solvers.SGD(lr=0.1, steps=1),
+        sampler=target,
+        rounds=6,
     )
     used = [np.flatnonzero(w) for w in run.weights]
     classes = [len({int(fed.client(int(i))[1][0]) for i in who}) for who in used]
@@ -275,7 +319,8 @@ def test_claims_about_one_method_and_about_every_seed() -> None:
     fed = poise.quadratics(np.eye(3))
     runs = {
         ("", name): [
-            poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r) for r in (2, 3)
+            poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r)
+            for r in (2, 3)
         ]
         for name, lr in (("fast", 0.5), ("slow", 0.1))
     }
@@ -360,7 +405,10 @@ def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
     assert outcome.code == 0, outcome.err
     said = json.loads(outcome.out)
     figures = {(f["cell"], f["arm"]): f["ours"] for f in said["figures"]}
-    both = [poise.federation("digits", "one-class", clients=10, seed=seed) for seed in (0, 1)]
+    both = [
+        poise.federation("digits", "one-class", clients=10, seed=seed)
+        for seed in (0, 1)
+    ]
     both = [poise.graph.similarity(fed).homogeneity for fed in both]
     assert figures["odd", "plain"] == pytest.approx(np.mean(both))
     page = Path(said["page"]).read_text(encoding="utf-8")

@@ -22,7 +22,12 @@ TABLES: dict[str, Any] = {
         "task": {"model": "logistic"},
         "solver": {"name": "sgd", "lr": 0.05, "steps": 2, "batch_size": 8},
         "sampler": {"name": "uniform", "m": 5},
-        "run": {"rounds": 12, "metrics": ["train_accuracy"], "evaluate_every": 2, "keep": "all"},
+        "run": {
+            "rounds": 12,
+            "metrics": ["train_accuracy"],
+            "evaluate_every": 2,
+            "keep": "all",
+        },
         "requests": {
             "clients": [[0, 10], [1, 11]],
             "target": 0.3,
@@ -54,7 +59,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list
     return made
 
 
-def test_arms_that_train_alike_share_their_training(runs: dict[tuple[str, str], list[Run]]) -> None:
+def test_arms_that_train_alike_share_their_training(
+    runs: dict[tuple[str, str], list[Run]],
+) -> None:
     out = runs["", "sifu"][0].path.parents[3]  # type: ignore[union-attr]
     assert sorted(p.name for p in (out / "training").iterdir()) == ["all", "other"]
     trainings = [
@@ -78,7 +85,9 @@ def test_every_request_is_honoured_by_the_method_of_the_arm(
             }
 
 
-def test_scores_are_those_of_the_certificates(runs: dict[tuple[str, str], list[Run]]) -> None:
+def test_scores_are_those_of_the_certificates(
+    runs: dict[tuple[str, str], list[Run]],
+) -> None:
     run = runs["", "sifu"][0]
     said = certificates(run)
     spent = [c["result"]["rounds"] for c in said]
@@ -88,7 +97,9 @@ def test_scores_are_those_of_the_certificates(runs: dict[tuple[str, str], list[R
     assert score(run, "forgotten") == pytest.approx(
         np.mean([c["result"]["on forgotten clients"] for c in said])
     )
-    assert score(run, "reached") == np.mean([c["result"]["target reached"] for c in said])
+    assert score(run, "reached") == np.mean(
+        [c["result"]["target reached"] for c in said]
+    )
     assert score(run, "training") == open_run(training_of(run)).rounds
     assert score(runs["", "scratch"][0], "restart") == 0
     with pytest.raises(InvalidOption, match="there are 2 requests"):
@@ -140,12 +151,15 @@ def test_it_stops_anywhere_and_goes_on(
         asked = iter(range(10**6))
         stop = lambda: next(asked) >= patience  # noqa: B023 - called in this turn of the loop only
         ended = {
-            (arm, seed): run.digest for _, arm, seed, run in preset().runs(tmp_path, SILENT, stop)
+            (arm, seed): run.digest
+            for _, arm, seed, run in preset().runs(tmp_path, SILENT, stop)
         }
         if len(ended) == 8:
             break
     assert ended == {
-        (arm, seed): found[seed].digest for (_, arm), found in runs.items() for seed in (0, 1)
+        (arm, seed): found[seed].digest
+        for (_, arm), found in runs.items()
+        for seed in (0, 1)
     }
 
 
@@ -166,7 +180,13 @@ def test_cells_that_only_ask_for_others_share_a_training_too() -> None:
 def test_a_scale_may_leave_cells_out() -> None:
     cells = {"easy": {}, "hard": {}}
     claims = [
-        {"text": "t", "cell": c, "score": "retraining", "left": "sifu", "right": "scratch"}
+        {
+            "text": "t",
+            "cell": c,
+            "score": "retraining",
+            "left": "sifu",
+            "right": "scratch",
+        }
         for c in cells
     ]
     scales = {
@@ -174,7 +194,9 @@ def test_a_scale_may_leave_cells_out() -> None:
         "paper": TABLES["scales"]["small"],
     }
     small, paper = (
-        Reproduction("mini", s, {**TABLES, "cells": cells, "claims": claims, "scales": scales})
+        Reproduction(
+            "mini", s, {**TABLES, "cells": cells, "claims": claims, "scales": scales}
+        )
         for s in scales
     )
     assert (small.cells, [c["cell"] for c in small.claims]) == (["easy"], ["easy"])
@@ -189,7 +211,9 @@ def test_a_table_of_requests_is_checked() -> None:
         Requests.of({"target": 0.5})
 
 
-def test_the_page_has_claims_and_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_claims_and_bars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import tomli_w
 
     from faults.support import call

@@ -32,14 +32,21 @@ def test_a_run_stays_below_its_bound() -> None:
     )
     task, decay, steps = poise.task("logistic", dtype="float64"), 0.2, 2
     known = poise.theory.constants(fed, task, weight_decay=decay)
-    solver = SGD(lr=1 / (2 * known.smoothness.value * steps), steps=steps, weight_decay=decay)
+    solver = SGD(
+        lr=1 / (2 * known.smoothness.value * steps), steps=steps, weight_decay=decay
+    )
     composition = composed(
-        fed, task, {"solver": solver}, RunOptions(rounds=60, keep="all", evaluate_every=60)
+        fed,
+        task,
+        {"solver": solver},
+        RunOptions(rounds=60, keep="all", evaluate_every=60),
     )
     found = explain_composition(composition)
     drawn = bounds_vs_run(composition, found, begin(composition))
     bound = np.interp(
-        drawn.measured_rounds[1:], drawn.rounds, drawn.bounds["loss gap of FedProx, fixed rate"]
+        drawn.measured_rounds[1:],
+        drawn.rounds,
+        drawn.bounds["loss gap of FedProx, fixed rate"],
     )
     assert (drawn.measured[1:] <= bound).all()
     assert (drawn.measured >= -1e-9).all()
@@ -60,17 +67,26 @@ def test_the_predicted_bias_is_the_loss_at_the_optimum_of_the_surrogate() -> Non
     drawn = bounds_vs_run(composition, found, begin(composition))
     q, p = found.objective * CURVATURE, FED.importance * CURVATURE
     there, best = q @ OPTIMA / q.sum(), p @ OPTIMA / p.sum()
-    by_hand = float(p / 2 @ (np.square(there - OPTIMA) - np.square(best - OPTIMA)).sum(axis=1))
+    by_hand = float(
+        p / 2 @ (np.square(there - OPTIMA) - np.square(best - OPTIMA)).sum(axis=1)
+    )
     assert drawn.bias == pytest.approx(by_hand, rel=1e-6)
     assert drawn.measured[-1] == pytest.approx(by_hand, rel=1e-3)
     names = [trace.name for trace in bounds_figure(drawn).data]
-    assert names == ["bound: loss gap of FedProx, fixed rate", "measured", "predicted bias"]
+    assert names == [
+        "bound: loss gap of FedProx, fixed rate",
+        "measured",
+        "predicted bias",
+    ]
 
 
 def test_without_an_optimum_there_is_no_picture() -> None:
     fed = poise.federation("digits", clients=3, samples=60)
     composition = composed(
-        fed, poise.task("mlp", hidden=4), {"solver": SGD(lr=0.1, steps=1)}, RunOptions(rounds=2)
+        fed,
+        poise.task("mlp", hidden=4),
+        {"solver": SGD(lr=0.1, steps=1)},
+        RunOptions(rounds=2),
     )
     with pytest.raises(PoiseError, match="optimum of this problem is not known"):
         bounds_vs_run(composition, explain_composition(composition))
@@ -88,10 +104,15 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
     file, page = tmp_path / "exp.toml", tmp_path / "page.html"
     file.write_text(FILE)
     assert (
-        CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs")]).exit_code == 0
+        CliRunner()
+        .invoke(app, ["run", str(file), "--out", str(tmp_path / "runs")])
+        .exit_code
+        == 0
     )
     assert (
-        CliRunner().invoke(app, ["explain", str(tmp_path / "runs"), "--out", str(page)]).exit_code
+        CliRunner()
+        .invoke(app, ["explain", str(tmp_path / "runs"), "--out", str(page)])
+        .exit_code
         == 0
     )
     text = page.read_text()

@@ -15,11 +15,15 @@ from poise.analysis.explain.convex import minimise
 from poise.analysis.explain.curvature import largest_eigenvalues, logistic_bounds
 
 DECAY = 0.05
-FED = poise.federation("digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2)
+FED = poise.federation(
+    "digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2
+)
 TASK = poise.task("logistic", dtype="float64")
 
 
-def softmax_loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+def softmax_loss(
+    w: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> tuple[float, np.ndarray]:
     """Cross-entropy with penalty of a linear model, and its gradient; written out, for SciPy."""
     weights, bias = w[:640].reshape(10, 64), w[640:]
     scores = x @ weights.T + bias
@@ -31,11 +35,16 @@ def softmax_loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, np
     error[rows, y] -= 1
     error /= len(y)
     loss = -np.log(chances[rows, y]).mean() + DECAY / 2 * w @ w
-    return float(loss), np.concatenate([(error.T @ x).ravel(), error.sum(axis=0)]) + DECAY * w
+    return float(loss), np.concatenate(
+        [(error.T @ x).ravel(), error.sum(axis=0)]
+    ) + DECAY * w
 
 
 def arrays() -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(x.reshape(len(x), -1).astype(float), y) for x, y in (FED.client(i) for i in range(5))]
+    return [
+        (x.reshape(len(x), -1).astype(float), y)
+        for x, y in (FED.client(i) for i in range(5))
+    ]
 
 
 def test_logistic_constants_against_scipy() -> None:
@@ -48,19 +57,32 @@ def test_logistic_constants_against_scipy() -> None:
 
     def together(w: np.ndarray) -> tuple[float, np.ndarray]:
         parts = [softmax_loss(w, x, y) for x, y in data]
-        return float(p @ [v for v, _ in parts]), np.asarray(p @ np.array([g for _, g in parts]))
+        return float(p @ [v for v, _ in parts]), np.asarray(
+            p @ np.array([g for _, g in parts])
+        )
 
     options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9}
-    best = minimize(together, np.zeros(650), jac=True, method="L-BFGS-B", options=options)
+    best = minimize(
+        together, np.zeros(650), jac=True, method="L-BFGS-B", options=options
+    )
     own = [
-        minimize(softmax_loss, np.zeros(650), args=d, jac=True, method="L-BFGS-B", options=options)
+        minimize(
+            softmax_loss,
+            np.zeros(650),
+            args=d,
+            jac=True,
+            method="L-BFGS-B",
+            options=options,
+        )
         for d in data
     ]
     start = TASK.bind(FED).initial(0).numpy()
     gamma = best.fun - p @ [r.fun for r in own]
     assert found.heterogeneity.value == pytest.approx(gamma, rel=1e-5)
     assert found.heterogeneity.low - 1e-9 <= gamma <= found.heterogeneity.high + 1e-9
-    assert found.distance.value == pytest.approx(float(np.square(start - best.x).sum()), rel=1e-4)
+    assert found.distance.value == pytest.approx(
+        float(np.square(start - best.x).sum()), rel=1e-4
+    )
     assert found.gap.value == pytest.approx(together(start)[0] - best.fun, rel=1e-6)
     assert (found.convexity.value, found.noise.value > 0) == (DECAY, True)
 
@@ -83,7 +105,8 @@ def test_power_iteration_and_its_bound_against_dense_eigenvalues(
     for i, (x, y) in enumerate(arrays()[:2]):
         w, step = theta.numpy(), 1e-5
         columns = [
-            (softmax_loss(w + step * e, x, y)[1] - softmax_loss(w - step * e, x, y)[1]) / (2 * step)
+            (softmax_loss(w + step * e, x, y)[1] - softmax_loss(w - step * e, x, y)[1])
+            / (2 * step)
             for e in np.eye(650)
         ]
         top = float(np.linalg.eigvalsh(np.array(columns))[-1])
@@ -111,16 +134,22 @@ def test_noise_of_batches_without_replacement(
         for x, y in arrays():
             exact = softmax_loss(w, x, y)[1]
             batches = (
-                rng.choice(len(y), min(batch_size, len(y)), replace=False) for _ in range(1500)
+                rng.choice(len(y), min(batch_size, len(y)), replace=False)
+                for _ in range(1500)
             )
             drawn = np.array([softmax_loss(w, x[k], y[k])[1] for k in batches])
             for kind, values in ((noises, drawn - exact), (norms, drawn)):
                 squares = np.square(values).sum(axis=1)
                 kind.append(
-                    (float(squares.mean()), 5 * float(squares.std()) / np.sqrt(len(squares)))
+                    (
+                        float(squares.mean()),
+                        5 * float(squares.std()) / np.sqrt(len(squares)),
+                    )
                 )
     for constant, measured in ((found.noise, noises), (found.gradient, norms)):
-        assert all(constant.value >= mean - error for mean, error in measured)  # the largest of all
+        assert all(
+            constant.value >= mean - error for mean, error in measured
+        )  # the largest of all
         assert any(constant.value <= mean + error for mean, error in measured)
 
 
@@ -134,7 +163,10 @@ def test_few_samples_give_an_interval_around_the_whole() -> None:
 
 
 def test_quadratics_are_exact() -> None:
-    optima, bent = np.array([[0.0, 1.0], [4.0, 2.0], [1.0, -3.0]]), np.array([1.0, 3.0, 0.25])
+    optima, bent = (
+        np.array([[0.0, 1.0], [4.0, 2.0], [1.0, -3.0]]),
+        np.array([1.0, 3.0, 0.25]),
+    )
     fed = poise.quadratics(optima, curvature=bent, sizes=[1, 2, 5])
     found, weights = poise.theory.constants(fed, fed.task), fed.importance * bent
     best = weights @ optima / weights.sum()
@@ -146,7 +178,8 @@ def test_quadratics_are_exact() -> None:
     assert found.distance.value == pytest.approx(float(best @ best), rel=1e-9)
     assert found.noise.value == 0
     steepest = [
-        np.square(bent[:, None] * (w - optima)).sum(axis=1).max() for w in (np.zeros(2), best)
+        np.square(bent[:, None] * (w - optima)).sum(axis=1).max()
+        for w in (np.zeros(2), best)
     ]
     assert found.gradient.value == pytest.approx(max(steepest), rel=1e-9)
 
@@ -169,5 +202,7 @@ def test_minimise_reaches_the_optimum_of_every_row() -> None:
     b = torch.tensor([[1.0, -2.0], [0.0, 5.0]], dtype=torch.float64)
     step = 1 / a.max(dim=1, keepdim=True).values
     assert torch.allclose(
-        minimise(lambda w: a * (w - b), torch.zeros(2, 2).double(), step, 200), b, atol=1e-9
+        minimise(lambda w: a * (w - b), torch.zeros(2, 2).double(), step, 200),
+        b,
+        atol=1e-9,
     )

@@ -73,7 +73,10 @@ SILENT: dict[str, dict[str, Any]] = {
     "similarity": {"sampler": ClusteredBySimilarity(2)},
     "uniform over everyone": {"sampler": Uniform(5)},
     "fedfix": {"clock": FixedWindow(0.4, TAU), "weighting": TimeBased()},
-    "fedfix, random times": {"clock": FixedWindow(0.4, Exponential(TAU)), "weighting": TimeBased()},
+    "fedfix, random times": {
+        "clock": FixedWindow(0.4, Exponential(TAU)),
+        "weighting": TimeBased(),
+    },
     "asynchronous": {"clock": Asynchronous(TAU), "weighting": TimeBased()},
     "buffered": {"clock": Buffered(2, TAU), "weighting": TimeBased()},
     "estimated times": {
@@ -197,16 +200,23 @@ def test_flagged_with_reason_and_fix(name: str) -> None:
     assert reason in right[0].reason
     assert fix in right[0].fix
     assert all(
-        part in found.warnings[found.remarks.index(right[0])] for part in (about, reason, fix)
+        part in found.warnings[found.remarks.index(right[0])]
+        for part in (about, reason, fix)
     )
-    assert name == "uniform" or found.unbiased is False  # uniform sampling is noisy, not biased
+    assert (
+        name == "uniform" or found.unbiased is False
+    )  # uniform sampling is noisy, not biased
 
 
 def test_unequal_local_steps_are_flagged() -> None:
-    found = poise.explain(DIGITS, LOGISTIC, SGD(lr=0.1, epochs=1, batch_size=16), estimate=False)
+    found = poise.explain(
+        DIGITS, LOGISTIC, SGD(lr=0.1, epochs=1, batch_size=16), estimate=False
+    )
     assert [r.about for r in found.remarks] == ["unequal local steps"]
     steps = -(-DIGITS.sizes // 16)
-    assert np.allclose(found.objective, DIGITS.importance * steps / (DIGITS.importance @ steps))
+    assert np.allclose(
+        found.objective, DIGITS.importance * steps / (DIGITS.importance @ steps)
+    )
     assert "steps=" in found.remarks[0].fix
     assert (
         poise.explain(
@@ -226,13 +236,15 @@ def test_uniform_with_steady_weights_is_not_worth_a_word() -> None:
         == ()
     )
     some = poise.quadratics(OPTIMA[:4], sizes=[1, 2, 3, 4])
-    found = poise.explain(some, some.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False)
+    found = poise.explain(
+        some, some.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False
+    )
     assert (
         "sum to 1 only in the mean" in found.warnings[0]
     )  # Σ p² = 0.3 <= 1/3, but the sum varies by 0.26
-    assert np.sqrt(Uniform(2).statistics(some.importance).sum_variance) == pytest.approx(
-        0.258, abs=1e-3
-    )
+    assert np.sqrt(
+        Uniform(2).statistics(some.importance).sum_variance
+    ) == pytest.approx(0.258, abs=1e-3)
 
 
 # estimates, against other ways to the same number -------------------------------------------------
@@ -315,8 +327,12 @@ def test_schedule_communication_and_time_are_those_of_the_run() -> None:
         assert (found.rounds, found.window) == (94 * 6, cycle)
         share = cycle / found.scheme.schedule.aggregations
         assert found.time == pytest.approx(run.times[-1], rel=share)
-        assert found.bytes_up == pytest.approx(sum(r.bytes_up for r in records), rel=share)
-        assert found.bytes_down == pytest.approx(sum(r.bytes_down for r in records), rel=share)
+        assert found.bytes_up == pytest.approx(
+            sum(r.bytes_up for r in records), rel=share
+        )
+        assert found.bytes_down == pytest.approx(
+            sum(r.bytes_down for r in records), rel=share
+        )
     timed = explained(clock=FixedWindow(0.4, TAU), weighting=TimeBased(), time=8.0)
     assert (timed.rounds, timed.window) == (20, 6)
     assert np.allclose(timed.scheme.balance, np.array([3, 2, 2, 1, 1]) * P)
@@ -346,7 +362,10 @@ def test_bounds_on_a_convex_task_and_their_advice() -> None:
     assert list(soft.terms) == ["loss gap with bounded weights"]
     assert "with the losses at the optimum of what was asked for" in soft.warnings[0]
     assert any(text.startswith("temperature") for text in soft.advice)
-    assert "Σ p²" in poise.explain(DIGITS, LOGISTIC, solver, sampler=MD(3), rounds=50).advice[0]
+    assert (
+        "Σ p²"
+        in poise.explain(DIGITS, LOGISTIC, solver, sampler=MD(3), rounds=50).advice[0]
+    )
     fix = {"clock": FixedWindow(0.5, "F80"), "weighting": TimeBased()}
     late = poise.explain(DIGITS, LOGISTIC, solver, **fix, rounds=50)  # type: ignore[arg-type]
     assert list(late.terms) == ["mean loss gap with stale updates"]
@@ -396,12 +415,19 @@ def test_a_biased_part_of_the_users_own_is_flagged() -> None:
 @pytest.mark.thorough
 def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
     names = {
-        "sgd": ["loss gap of FedProx, fixed rate", "mean squared gradient with sampled clients"],
+        "sgd": [
+            "loss gap of FedProx, fixed rate",
+            "mean squared gradient with sampled clients",
+        ],
         "prox": ["loss gap of FedProx, fixed rate"],
         "perturbed": ["loss gap of the perturbed gradient, fixed rate"],
         "scaffold": [],
     }
-    solvers = (SGD(lr=0.01, steps=2), Prox(0.1, lr=0.01, steps=2), Perturbed(0.5, lr=0.01, steps=2))
+    solvers = (
+        SGD(lr=0.01, steps=2),
+        Prox(0.1, lr=0.01, steps=2),
+        Perturbed(0.5, lr=0.01, steps=2),
+    )
     for solver in (*solvers, Scaffold(lr=0.01, steps=2)):
         found = poise.explain(FED, FED.task, solver, rounds=20)
         assert list(found.terms) == names[solver.name]  # type: ignore[attr-defined]
@@ -419,10 +445,14 @@ def test_the_mean_of_keeping_absent_clients() -> None:
     """E[omega] of FedAvg's first rule, by drawing."""
     setting, total = Setting(5, np.array(SIZES), P), np.zeros(5)
     for n in range(4000):
-        cohort = Uniform(2, absent="keep").draw(setting, generator(0, "test", n), n, History())
+        cohort = Uniform(2, absent="keep").draw(
+            setting, generator(0, "test", n), n, History()
+        )
         total[cohort.clients] += cohort.weights
     mean, error = total / 4000, P * np.sqrt(0.4 * 0.6 / 4000)
-    assert (np.abs(mean - explained(sampler=Uniform(2, absent="keep")).mean) <= 5 * error).all()
+    assert (
+        np.abs(mean - explained(sampler=Uniform(2, absent="keep")).mean) <= 5 * error
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -430,11 +460,15 @@ def test_the_mean_of_keeping_absent_clients() -> None:
     thorough_except([{"deadline": 1.5}], [{"deadline": 1.5}, {"enough": 3}]),
     ids=str,
 )
-def test_whoever_is_left_out_of_every_round_is_not_what_is_minimised(options: Any) -> None:
+def test_whoever_is_left_out_of_every_round_is_not_what_is_minimised(
+    options: Any,
+) -> None:
     """Times of 1, 1, 1 and 2: the last client is never in time, by hand."""
     fed = poise.quadratics([[0.0], [1.0], [2.0], [5.0]])
     clock = poise.clocks.Synchronous([1.0, 1.0, 1.0, 2.0], **options)
-    found = poise.explain(fed, fed.task, poise.solvers.SGD(lr=0.1, steps=1), clock=clock)
+    found = poise.explain(
+        fed, fed.task, poise.solvers.SGD(lr=0.1, steps=1), clock=clock
+    )
     assert "E[ω]: 0.25, 0.25, 0.25, 0 " in str(found)
     assert "holds: everyone takes part in every round" not in str(found)
     assert "unbiased" not in str(found)
@@ -450,11 +484,14 @@ def test_whoever_is_left_out_of_every_round_is_not_what_is_minimised(options: An
         pytest.param({"channel": TopK(0.5)}, "TopK", marks=pytest.mark.thorough),
     ],
 )
-def test_no_bound_is_given_for_what_is_no_weighted_sum(beyond: dict[str, Any], name: str) -> None:
+def test_no_bound_is_given_for_what_is_no_weighted_sum(
+    beyond: dict[str, Any], name: str
+) -> None:
     fed = poise.quadratics(np.array([[0.0], [1.0], [4.0]]))
     solver = SGD(lr=0.1, steps=2)
     plain, other = (
-        poise.explain(fed, fed.task, solver, rounds=20, **given) for given in ({}, beyond)
+        poise.explain(fed, fed.task, solver, rounds=20, **given)
+        for given in ({}, beyond)
     )
     assert plain.terms
     assert plain.unbiased
@@ -481,10 +518,14 @@ def test_nothing_is_said_of_a_weighting_that_reads_the_updates_themselves() -> N
             return updates.base_weights * agree
 
     fed = poise.quadratics(np.array([[1.0], [1.0], [1.0], [-1.0]]))
-    found = poise.explain(fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=20)
+    found = poise.explain(
+        fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=20
+    )
     assert found.unbiased is None
     assert "depend on the updates themselves" in found.warnings[0]
-    run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=2)
+    run = poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=2
+    )
     assert run.weights[0].tolist() == [0.25, 0.25, 0.25, 0.0]
     with pytest.raises(poise.PoiseError, match="updates themselves are not given"):
         poise.core.weights.weigh(
@@ -504,7 +545,9 @@ def test_personal_layers_leave_no_one_model_to_speak_of() -> None:
 
 def test_a_weighting_that_reads_updates_is_shown_their_lengths() -> None:
     fed = poise.quadratics(np.array([[1.0], [1.0], [40.0]]))
-    found = poise.explain(fed, fed.task, SGD(lr=0.1, steps=2), weighting=Clipped(0.5), rounds=20)
+    found = poise.explain(
+        fed, fed.task, SGD(lr=0.1, steps=2), weighting=Clipped(0.5), rounds=20
+    )
     assert found.mean[2] < found.mean[0] / 5, "its update is long"
     assert any("Clipped" in note and "lengths" in note for note in found.notes)
 
@@ -515,5 +558,7 @@ def test_a_subclass_with_draws_of_its_own_is_simulated() -> None:
             return Cohort(np.array([0]), np.ones(1))
 
     fed = poise.quadratics(np.array([[0.0], [1.0], [4.0]]))
-    found = poise.explain(fed, fed.task, SGD(lr=0.1, steps=2), sampler=First(1), rounds=20)
+    found = poise.explain(
+        fed, fed.task, SGD(lr=0.1, steps=2), sampler=First(1), rounds=20
+    )
     assert found.mean.tolist() == [1.0, 0.0, 0.0]

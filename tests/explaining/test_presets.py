@@ -28,7 +28,10 @@ KNOWN = {  # what an arm must be flagged for, where the answer is plain; "" for 
 def cases() -> list[tuple[str, str]]:
     """The first cell of every preset with its last arm, and where the answer is plain."""
     found = {name: load_reproduction(name) for name in presets()}
-    last = {(name, list(preset.arms_of(preset.cells[0]))[-1]) for name, preset in found.items()}
+    last = {
+        (name, list(preset.arms_of(preset.cells[0]))[-1])
+        for name, preset in found.items()
+    }
     return sorted(last | set(KNOWN))
 
 
@@ -53,11 +56,17 @@ def test_every_preset_can_be_explained(name: str, arm: str) -> None:
     assert found.rounds > 0
     assert json.dumps(
         found.as_data(),
-        default=lambda v: v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v),
+        default=lambda v: (
+            v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v)
+        ),
     )
     if (name, arm) in KNOWN:
         wanted = KNOWN[name, arm]
-        assert any(wanted in r.about for r in found.remarks) if wanted else not found.remarks
+        assert (
+            any(wanted in r.about for r in found.remarks)
+            if wanted
+            else not found.remarks
+        )
 
 
 FILE = """
@@ -97,14 +106,19 @@ def test_the_command_explains_files_and_runs(tmp_path) -> None:  # type: ignore[
     assert (found["unbiased"], found["warnings"], found["clients"]) == (True, [], 6)
     assert found["constants"]["convexity"]["value"] == 0.05
     assert (
-        CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "run")]).exit_code == 0
+        CliRunner()
+        .invoke(app, ["run", str(file), "--out", str(tmp_path / "run")])
+        .exit_code
+        == 0
     )
     again = json.loads(call(str(tmp_path / "run"), "--json").output)
     assert again["warnings"] == json.loads(call(str(file), "--json").output)["warnings"]
 
 
 def test_wrong_use_is_named() -> None:
-    with pytest.raises(PoiseError, match="neither an experiment file nor a run nor a reproduction"):
+    with pytest.raises(
+        PoiseError, match="neither an experiment file nor a run nor a reproduction"
+    ):
         explain_named("fraboni-fedfixx")
     with pytest.raises(PoiseError, match="has no arm 'nobody'"):
         explain_named("fraboni-async-weights", arm="nobody")

@@ -35,7 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(path: Path, **options: Any) -> None:
-    fed = poise.federation("digits", "dirichlet", alpha=0.3, clients=8, seed=0, samples=400)
+    fed = poise.federation(
+        "digits", "dirichlet", alpha=0.3, clients=8, seed=0, samples=400
+    )
     parts = poise.recipes.fedavg(m=3, lr=0.1, steps=2, batch_size=8)
     poise.train(
         fed,
@@ -57,16 +59,29 @@ def in_ledger(path: Path) -> Numbers:
         found.setdefault(name, {})[n + 1] = value
 
     database = sqlite3.connect(path / "ledger.sqlite")
-    for n, name, value, blob in database.execute("SELECT n, name, value, per_client FROM metrics"):
+    for n, name, value, blob in database.execute(
+        "SELECT n, name, value, per_client FROM metrics"
+    ):
         if blob is None:
             put(name, n, value)
         else:
             row = np.sort(np.frombuffer(blob, "<f8"))
             middle = (row[(len(row) - 1) // 2] + row[len(row) // 2]) / 2
-            for word, one in (("least", row[0]), ("median", middle), ("largest", row[-1])):
+            for word, one in (
+                ("least", row[0]),
+                ("median", middle),
+                ("largest", row[-1]),
+            ):
                 put(f"{name}/{word}", n, one)
-    for n, time, up, down in database.execute("SELECT n, time, bytes_up, bytes_down FROM rounds"):
-        for name, one in (("time", time), ("bytes_up", up), ("bytes_down", down), ("refused", 0)):
+    for n, time, up, down in database.execute(
+        "SELECT n, time, bytes_up, bytes_down FROM rounds"
+    ):
+        for name, one in (
+            ("time", time),
+            ("bytes_up", up),
+            ("bytes_down", down),
+            ("refused", 0),
+        ):
             put(name, n, one)
     for n in range(ROUNDS):
         rows = database.execute(
@@ -93,7 +108,9 @@ def same(found: Numbers, wanted: Numbers, kind: Any = np.float64) -> None:
 def grouped(numbers: Iterable[Scalar]) -> Numbers:
     found: Numbers = {}
     for number in numbers:
-        assert number.step not in found.setdefault(number.name, {}), "one number per name and round"
+        assert number.step not in found.setdefault(number.name, {}), (
+            "one number per name and round"
+        )
         found[number.name][number.step] = number.value
     return found
 
@@ -147,7 +164,10 @@ def test_live_exports_every_round_once_and_at_once(
     with Live(tmp_path / "run", sink) as live:
         train(
             tmp_path / "run",
-            callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))],
+            callbacks=[
+                live,
+                lambda record: there.append(max(s.step for s in sink.numbers)),
+            ],
         )
     assert there == [*range(1, ROUNDS + 1)]
     assert sink.calls == ["begin", *["write"] * (ROUNDS + 1), f"end after {ROUNDS}"], (
@@ -164,7 +184,10 @@ def test_live_rests_and_passes_on_what_is_left_at_the_end(
     with Live(tmp_path / "run", sink) as live:
         train(
             tmp_path / "run",
-            callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))],
+            callbacks=[
+                live,
+                lambda record: there.append(max(s.step for s in sink.numbers)),
+            ],
         )
     assert there == [1] * ROUNDS
     assert sink.calls == ["begin", "write", "write", f"end after {ROUNDS}"]
@@ -217,7 +240,8 @@ def test_nothing_happened_nothing_is_exported(tmp_path: Path) -> None:
 
 def events(folder: Path) -> Numbers:
     reader = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="extra tensorboard"
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="extra tensorboard",
     )
     found = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0})
     found.Reload()
@@ -229,7 +253,10 @@ def events(folder: Path) -> Numbers:
 
 def test_tensorboard_has_every_number(tmp_path: Path, folder: Path) -> None:
     pytest.importorskip("tensorboard", reason="extra tensorboard")
-    assert poise.exports.tensorboard(open_run(folder), tmp_path / "board") == tmp_path / "board"
+    assert (
+        poise.exports.tensorboard(open_run(folder), tmp_path / "board")
+        == tmp_path / "board"
+    )
     same(events(tmp_path / "board"), in_ledger(folder), np.float32)
 
 
@@ -304,10 +331,15 @@ def test_a_store_that_mlflow_refuses_is_named(folder: Path, tmp_path: Path) -> N
 
 def test_the_verb_takes_a_folder_of_seeds(tmp_path: Path, folder: Path) -> None:
     pytest.importorskip("tensorboard", reason="extra tensorboard")
-    outcome = call("export", folder.parent, "--tensorboard", tmp_path / "board", "--json")
+    outcome = call(
+        "export", folder.parent, "--tensorboard", tmp_path / "board", "--json"
+    )
     assert outcome.code == 0, outcome.err
     (made,) = json.loads(outcome.out)["runs"]
-    assert made == {"run": str(folder), "tensorboard": str(tmp_path / "board" / "exp" / "seed-0")}
+    assert made == {
+        "run": str(folder),
+        "tensorboard": str(tmp_path / "board" / "exp" / "seed-0"),
+    }
     same(events(Path(made["tensorboard"])), in_ledger(folder), np.float32)
 
 

@@ -163,7 +163,9 @@ class Command:
 def _command(arguments: list[str], log: str, umask: int) -> None:
     os.umask(umask)
     for number, suffix in ((1, ".out"), (2, ".err")):
-        os.dup2(os.open(log + suffix, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
+        os.dup2(
+            os.open(log + suffix, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number
+        )
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     sys.argv = ["poise", *arguments]
     try:
@@ -185,13 +187,17 @@ def same(one: Path, other: Path) -> None:
         assert np.array_equal(a.weights, b.weights)
         a.verify()
     assert files(one / "models") == files(other / "models")
-    assert (one / "experiment.toml").read_bytes() == (other / "experiment.toml").read_bytes()
+    assert (one / "experiment.toml").read_bytes() == (
+        other / "experiment.toml"
+    ).read_bytes()
 
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its content."""
     return {
-        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
     }
 
 

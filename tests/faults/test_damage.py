@@ -81,7 +81,9 @@ def finish(run: Path, whole: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_a_harmed_newest_model_is_named_and_made_again(harm: str, run: Path, whole: Path) -> None:
+def test_a_harmed_newest_model_is_named_and_made_again(
+    harm: str, run: Path, whole: Path
+) -> None:
     HARM[harm](model(run, STOPPED))
     with opened(run) as damaged:
         with pytest.raises(LedgerError, match=rf"{STOPPED:08d}\.safetensors"):
@@ -93,15 +95,20 @@ def test_a_harmed_newest_model_is_named_and_made_again(harm: str, run: Path, who
     with opened(run) as repaired:
         events = [
             what
-            for (what,) in repaired._ledger.database.execute("SELECT what FROM events ORDER BY id")
+            for (what,) in repaired._ledger.database.execute(
+                "SELECT what FROM events ORDER BY id"
+            )
         ]
     assert any(
-        f"went back to round {STOPPED - 1}" in what and f"{STOPPED:08d}.safetensors" in what
+        f"went back to round {STOPPED - 1}" in what
+        and f"{STOPPED:08d}.safetensors" in what
         for what in events
     )
 
 
-def test_several_harmed_models_take_the_run_further_back(run: Path, whole: Path) -> None:
+def test_several_harmed_models_take_the_run_further_back(
+    run: Path, whole: Path
+) -> None:
     truncate(model(run, STOPPED))
     alter(model(run, STOPPED - 1))
     model(run, STOPPED - 2).unlink()
@@ -114,7 +121,9 @@ def test_without_any_good_model_the_run_begins_again(run: Path, whole: Path) -> 
     finish(run, whole)
 
 
-def test_a_harmed_model_of_an_earlier_round_is_named_when_it_is_asked_for(run: Path) -> None:
+def test_a_harmed_model_of_an_earlier_round_is_named_when_it_is_asked_for(
+    run: Path,
+) -> None:
     alter(model(run, 3))
     with opened(run) as damaged:
         with pytest.raises(
@@ -127,7 +136,10 @@ def test_a_harmed_model_of_an_earlier_round_is_named_when_it_is_asked_for(run: P
 
 def test_an_altered_initial_model_is_noticed(run: Path) -> None:
     alter(model(run, 0))
-    with opened(run) as damaged, pytest.raises(LedgerError, match=r"00000000\.safetensors"):
+    with (
+        opened(run) as damaged,
+        pytest.raises(LedgerError, match=r"00000000\.safetensors"),
+    ):
         damaged.models(0)
 
 
@@ -167,9 +179,9 @@ def test_any_page_of_the_database_may_be_lost(tmp_path: Path) -> None:
                 kept.append(damaged.rounds)
                 said = damaged.damage
                 if damaged.rounds:
-                    assert np.array_equal(damaged.metric("accuracy"), accuracy[: damaged.rounds]), (
-                        page
-                    )
+                    assert np.array_equal(
+                        damaged.metric("accuracy"), accuracy[: damaged.rounds]
+                    ), page
         except LedgerError as error:
             said = str(error)
         assert said or kept[-1] == 40, page
@@ -182,7 +194,9 @@ def test_any_page_of_the_database_may_be_lost(tmp_path: Path) -> None:
     assert len(set(kept)) > 3, "some pages hold some of the rounds"
 
 
-def test_a_lost_header_page_is_named_and_the_run_begins_again(run: Path, whole: Path) -> None:
+def test_a_lost_header_page_is_named_and_the_run_begins_again(
+    run: Path, whole: Path
+) -> None:
     scramble(run, 0)
     with pytest.raises(LedgerError, match=r"ledger\.sqlite: file is not a database"):
         open_run(run)
@@ -217,7 +231,9 @@ def test_a_folder_damaged_twice_keeps_both_databases(run: Path, whole: Path) -> 
     ]
 
 
-def test_a_flipped_bit_in_a_stored_number_is_noticed_by_the_chain(run: Path, whole: Path) -> None:
+def test_a_flipped_bit_in_a_stored_number_is_noticed_by_the_chain(
+    run: Path, whole: Path
+) -> None:
     """SQLite has no checksum of a page: the digests must see what it does not."""
     with opened(run) as good:
         value = good.metric("loss")[5]
@@ -229,7 +245,9 @@ def test_a_flipped_bit_in_a_stored_number_is_noticed_by_the_chain(run: Path, who
     with opened(run) as damaged:
         assert damaged.rounds == STOPPED, "SQLite itself sees nothing wrong"
         assert damaged.damage == "round 5 is not as it was recorded"
-        with pytest.raises(LedgerError, match=r"ledger\.sqlite: round 5 is not as it was recorded"):
+        with pytest.raises(
+            LedgerError, match=r"ledger\.sqlite: round 5 is not as it was recorded"
+        ):
             damaged.verify()
         assert np.isfinite(damaged.metric("loss")[:5]).all()
     finish(run, whole)
@@ -258,7 +276,9 @@ ALTERED = {
 
 
 @pytest.mark.parametrize("how", ALTERED)
-def test_an_altered_record_is_named_and_made_again(how: str, run: Path, whole: Path) -> None:
+def test_an_altered_record_is_named_and_made_again(
+    how: str, run: Path, whole: Path
+) -> None:
     with sqlite3.connect(run / "ledger.sqlite") as database:
         assert database.execute(ALTERED[how]).rowcount == 1
     database.close()
@@ -272,7 +292,14 @@ def test_an_altered_record_is_named_and_made_again(how: str, run: Path, whole: P
 def test_a_round_cut_off_the_end_is_made_again(run: Path, whole: Path) -> None:
     """Deleting the newest rows leaves a ledger that is whole, only shorter."""
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        for table in ("rounds", "contributions", "metrics", "refusals", "measurements", "timings"):
+        for table in (
+            "rounds",
+            "contributions",
+            "metrics",
+            "refusals",
+            "measurements",
+            "timings",
+        ):
             database.execute(f"DELETE FROM {table} WHERE n >= 6")
     database.close()
     with opened(run) as shorter:
@@ -284,7 +311,9 @@ def test_leftovers_of_a_round_that_was_never_recorded_do_not_stop_a_resume(
     run: Path, whole: Path
 ) -> None:
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        database.execute("INSERT INTO metrics VALUES (?, 'accuracy', 0.5, NULL)", (STOPPED,))
+        database.execute(
+            "INSERT INTO metrics VALUES (?, 'accuracy', 0.5, NULL)", (STOPPED,)
+        )
     database.close()
     model(run, STOPPED + 1).write_bytes(b"half of a mod")
     (run / "models" / f"{STOPPED + 1:08d}.part").write_bytes(b"half")
@@ -295,7 +324,9 @@ def test_leftovers_of_a_round_that_was_never_recorded_do_not_stop_a_resume(
 # --------------------------------------------------------------------------------
 
 
-def test_a_missing_experiment_file_is_taken_from_the_ledger(run: Path, whole: Path) -> None:
+def test_a_missing_experiment_file_is_taken_from_the_ledger(
+    run: Path, whole: Path
+) -> None:
     (run / "experiment.toml").unlink()
     outcome = call("resume", run, "--json")
     assert outcome.code == 0, outcome.err

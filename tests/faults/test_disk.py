@@ -35,7 +35,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         text=True,
     )
     if mounted.returncode:
-        pytest.skip(f"mounting a small tmpfs is not permitted here: {mounted.stderr.strip()}")
+        pytest.skip(
+            f"mounting a small tmpfs is not permitted here: {mounted.stderr.strip()}"
+        )
     try:
         yield folder
     finally:
@@ -77,7 +79,9 @@ def test_a_full_disk_is_named_and_the_run_goes_on_after_freeing_space(
             assert before.rounds > 0
             assert before.damage == ""
             assert before.models(before.rounds).ndim == 1
-    if (run / "experiment.toml").exists():  # the disk is still full: the same clear message
+    if (
+        run / "experiment.toml"
+    ).exists():  # the disk is still full: the same clear message
         one_clear_message(Command(tmp_path, "resume", run).wait(), disk / "out")
     ballast.unlink()
     again = (

@@ -46,7 +46,11 @@ def test_nothing_is_written_outside_the_run_folder(tmp_path: Path) -> None:
         folder.mkdir()
     (cwd / "exp.toml").write_text(small(rounds=3))
     before = files(home), files(cwd)
-    outside = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "TMPDIR": str(home)}
+    outside = {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "TMPDIR": str(home),
+    }
     outcome = shell("run", "exp.toml", "--out", out, cwd=cwd, env=outside)
     assert outcome.code == 0, outcome.err
     assert (files(home), files(cwd)) == before
@@ -99,6 +103,8 @@ def test_importing_stays_light(script: str) -> None:
         f"{script}\nimport sys\nprint('loaded:', *[m for m in {heavy!r} if m in sys.modules], "
         "file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "loaded:"

@@ -40,7 +40,9 @@ def killed(command: Command, run: Path, at: int, delay: float = 0.0) -> None:
 
 
 def rounds_on_disk(run: Path) -> int:
-    return max((int(p.name[:8]) for p in (run / "models").glob("*.safetensors")), default=-1)
+    return max(
+        (int(p.name[:8]) for p in (run / "models").glob("*.safetensors")), default=-1
+    )
 
 
 @pytest.mark.parametrize("number", thorough_except([0, 3], range(KILLS)))
@@ -65,7 +67,11 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(
                 draw.randrange(ROUNDS - 10),
                 draw.uniform(0, 0.2),
             )
-    finish = Command(tmp_path, "resume", run) if (run / "experiment.toml").exists() else start()
+    finish = (
+        Command(tmp_path, "resume", run)
+        if (run / "experiment.toml").exists()
+        else start()
+    )
     outcome = finish.wait()
     assert outcome.code == 0, outcome.err
     same(run, uninterrupted[keep])
@@ -81,7 +87,9 @@ def test_kills_one_after_the_other_lose_nothing(
     killed(Command(tmp_path, "run", file, "--out", tmp_path / "out"), run, 20)
     for at in (50, 90, 130):
         with opened(run) as before:
-            assert at - 41 <= before.rounds < ROUNDS, "all but the round in flight is there"
+            assert at - 41 <= before.rounds < ROUNDS, (
+                "all but the round in flight is there"
+            )
             before.verify()
         killed(Command(tmp_path, "resume", run), run, at)
     assert call("resume", run, "--json").code == 0
@@ -90,7 +98,9 @@ def test_kills_one_after_the_other_lose_nothing(
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_the_command_itself_survives_a_kill(uninterrupted: dict[str, Path], tmp_path: Path) -> None:
+def test_the_command_itself_survives_a_kill(
+    uninterrupted: dict[str, Path], tmp_path: Path
+) -> None:
     """The same through ``python -m poise`` in fresh processes, as a user would see it."""
     (tmp_path / "exp.toml").write_text(experiment("last"))
     process = subprocess.Popen(

@@ -52,23 +52,34 @@ def test_a_second_writer_is_refused_with_the_first_ones_pid_and_host(
     live: Command, whole: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "out" / "seed-0"
-    os.kill(live.pid, signal.SIGSTOP)  # so that it is not over before the second one comes
-    with pytest.raises(RunLocked, match=f"process {live.pid} on {re.escape(socket.gethostname())}"):
+    os.kill(
+        live.pid, signal.SIGSTOP
+    )  # so that it is not over before the second one comes
+    with pytest.raises(
+        RunLocked, match=f"process {live.pid} on {re.escape(socket.gethostname())}"
+    ):
         resume(run)
     refused = call("resume", run, "--json")
     assert refused.code == 1
-    assert f"process {live.pid} on {socket.gethostname()}" in json.loads(refused.out)["error"]
+    assert (
+        f"process {live.pid} on {socket.gethostname()}"
+        in json.loads(refused.out)["error"]
+    )
     os.kill(live.pid, signal.SIGCONT)
     assert live.wait().code == 0, "the first one was not disturbed"
     same(run, whole)
 
 
-def test_reading_works_while_the_run_goes_on(live: Command, whole: Path, tmp_path: Path) -> None:
+def test_reading_works_while_the_run_goes_on(
+    live: Command, whole: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "out" / "seed-0"
     grown = [wait_for_rounds(run, n) for n in (10, 30, 60)]
     with opened(run) as now, opened(whole) as end:
         seen = now.rounds
-        assert now.metric("accuracy").tobytes() == end.metric("accuracy")[:seen].tobytes()
+        assert (
+            now.metric("accuracy").tobytes() == end.metric("accuracy")[:seen].tobytes()
+        )
         assert len(now.times) == len(now.weights) == seen
         assert now.damage == ""
         assert now.meta["status"] == "running"
@@ -130,7 +141,9 @@ def test_ctrl_c_stops_at_the_end_of_the_round(
 
 def test_ctrl_c_leaves_later_seeds_alone_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "exp.toml").write_text(small(rounds=ROUNDS, seeds="[0, 1, 2]"))
-    command = Command(tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json")
+    command = Command(
+        tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json"
+    )
     wait_for_rounds(tmp_path / "out" / "seed-0", 3)
     os.kill(command.pid, signal.SIGINT)
     outcome = command.wait()
@@ -143,9 +156,13 @@ def test_ctrl_c_leaves_later_seeds_alone_and_says_so(tmp_path: Path) -> None:
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     """One round that lasts long: the second Ctrl-C does not wait for its end."""
-    text = small(rounds=2, metrics='["client_loss"]').replace("steps = 2", "steps = 100000")
+    text = small(rounds=2, metrics='["client_loss"]').replace(
+        "steps = 2", "steps = 100000"
+    )
     (tmp_path / "exp.toml").write_text(text)
-    command = Command(tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json")
+    command = Command(
+        tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json"
+    )
     wait_for_rounds(tmp_path / "out" / "seed-0", 0)
     for _ in range(2):
         time.sleep(0.3)

@@ -9,12 +9,28 @@ import pytest
 
 import poise
 from parameters import thorough_except
-from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Synchronous, Trace
+from poise.clocks import (
+    Asynchronous,
+    Buffered,
+    Exponential,
+    FixedWindow,
+    Synchronous,
+    Trace,
+)
 from poise.core.errors import PoiseError
 from poise.samplers import MD, Full, Uniform
 from poise.servers import Adam, Momentum
 from poise.solvers import SGD, FedDyn, Scaffold
-from poise.weightings import Discount, Exp, Identical, Max, Proportional, SoftMax, Switch, TimeBased
+from poise.weightings import (
+    Discount,
+    Exp,
+    Identical,
+    Max,
+    Proportional,
+    SoftMax,
+    Switch,
+    TimeBased,
+)
 
 TAU = np.array([1.0, 0.7, 0.45, 0.2])
 OPTIMA = np.array([[4.0, 0.0], [0.0, 3.0], [-2.0, -1.0], [1.0, -5.0]])
@@ -53,7 +69,12 @@ PATIENCE = {"asynchronous": 10, "fixed-window": 30, "buffered": 12}
 
 
 def distance(
-    clock: Any, weighting: Any, lr: float, goal: np.ndarray, start: np.ndarray, patience: float = 10
+    clock: Any,
+    weighting: Any,
+    lr: float,
+    goal: np.ndarray,
+    start: np.ndarray,
+    patience: float = 10,
 ) -> float:
     """How far from the goal a run ends that begins at the wrong one."""
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=SIZES)
@@ -79,9 +100,14 @@ def test_time_based_reaches_the_optimum_and_identical_the_surrogate(name: str) -
     asked, other = optimum(P), optimum(surrogate(clock))
     apart = float(np.linalg.norm(asked - other))
     assert apart > 0.2
-    for weighting, goal, wrong in ((TimeBased(), asked, other), (Identical(), other, asked)):
+    for weighting, goal, wrong in (
+        (TimeBased(), asked, other),
+        (Identical(), other, asked),
+    ):
         steps = (10 * SMALLEST[name], SMALLEST[name])
-        large, small = (distance(clock, weighting, lr, goal, wrong, PATIENCE[name]) for lr in steps)
+        large, small = (
+            distance(clock, weighting, lr, goal, wrong, PATIENCE[name]) for lr in steps
+        )
         assert small <= 0.01 * apart
         assert (
             small <= 0.2 * large + 1e-4 * apart
@@ -92,7 +118,10 @@ def test_estimated_times_are_as_good_in_the_end() -> None:
     clock = Asynchronous(TAU)
     wrong = optimum(surrogate(clock))
     apart = float(np.linalg.norm(optimum(P) - wrong))
-    assert distance(clock, TimeBased(times="estimated"), 0.004, optimum(P), wrong) <= 0.03 * apart
+    assert (
+        distance(clock, TimeBased(times="estimated"), 0.004, optimum(P), wrong)
+        <= 0.03 * apart
+    )
 
 
 def test_example_4_1_of_the_paper() -> None:
@@ -141,7 +170,13 @@ def test_one_buffer_or_window_for_all_is_synchronous_training(server: Any) -> No
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=SIZES)
     runs = [
         poise.train(
-            fed, fed.task, SGD(lr=0.1, steps=4), clock=clock, server=server, rounds=12, keep="all"
+            fed,
+            fed.task,
+            SGD(lr=0.1, steps=4),
+            clock=clock,
+            server=server,
+            rounds=12,
+            keep="all",
         )
         for clock in (
             Synchronous([1.0] * 4),
@@ -152,7 +187,9 @@ def test_one_buffer_or_window_for_all_is_synchronous_training(server: Any) -> No
     ]
     for other in runs[1:]:
         assert np.array_equal(other.weights, runs[0].weights)
-        assert all(np.array_equal(other.models(n), runs[0].models(n)) for n in range(13))
+        assert all(
+            np.array_equal(other.models(n), runs[0].models(n)) for n in range(13)
+        )
 
 
 CHOSEN = {
@@ -172,7 +209,12 @@ CHOSEN = {
 
 @pytest.mark.parametrize("choice", CHOSEN)
 @pytest.mark.parametrize(
-    "clock", [*CLOCKS.values(), Asynchronous(Exponential(TAU)), FixedWindow(0.3, Exponential(TAU))]
+    "clock",
+    [
+        *CLOCKS.values(),
+        Asynchronous(Exponential(TAU)),
+        FixedWindow(0.3, Exponential(TAU)),
+    ],
 )
 def test_everything_combines_with_every_clock(clock: Any, choice: str) -> None:
     """The run stays finite and keeps no more than a cohort in the air; where the weights are tame,
@@ -180,9 +222,17 @@ def test_everything_combines_with_every_clock(clock: Any, choice: str) -> None:
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=SIZES)
     records: list[Any] = []
     options = {"solver": SGD(lr=0.05, steps=2), **CHOSEN[choice]}
-    run = poise.train(fed, fed.task, clock=clock, rounds=60, callbacks=[records.append], **options)  # type: ignore[arg-type]
+    run = poise.train(
+        fed, fed.task, clock=clock, rounds=60, callbacks=[records.append], **options
+    )  # type: ignore[arg-type]
     assert np.isfinite(run.model).all()
-    in_air = 2 if isinstance(options.get("sampler"), Uniform) else 3 if "sampler" in options else 4
+    in_air = (
+        2
+        if isinstance(options.get("sampler"), Uniform)
+        else 3
+        if "sampler" in options
+        else 4
+    )
     assert all(len(r.in_flight.assignments) <= in_air for r in records)
     if choice in ("discount", "switch", "estimated", "uniform", "md"):
         assert run.metric("loss")[-1] < run.metric("loss")[0]
@@ -196,8 +246,17 @@ def test_combinations_that_make_no_sense_are_refused() -> None:
         with pytest.raises(PoiseError, match=what):
             poise.train(fed, fed.task, solver, rounds=1, **parts)
 
-    refused("Uniform selects", clock=Asynchronous(TAU), weighting=TimeBased(), sampler=Uniform(2))
-    refused("in flight twice", clock=Asynchronous(TAU), sampler=MD(2, independent_draws=True))
+    refused(
+        "Uniform selects",
+        clock=Asynchronous(TAU),
+        weighting=TimeBased(),
+        sampler=Uniform(2),
+    )
+    refused(
+        "in flight twice",
+        clock=Asynchronous(TAU),
+        sampler=MD(2, independent_draws=True),
+    )
     refused(
         "has no mean times",
         clock=Asynchronous(Trace([(i, 0, 1) for i in range(4)])),
@@ -227,6 +286,8 @@ def test_combinations_that_make_no_sense_are_refused() -> None:
 def test_a_run_ends_when_nobody_answers_any_more() -> None:
     fed = poise.quadratics(OPTIMA)
     trace = Trace([(i, float(k), 0.5) for i in range(4) for k in range(i + 1)])
-    run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), clock=Asynchronous(trace), rounds=500)
+    run = poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=1), clock=Asynchronous(trace), rounds=500
+    )
     assert run.rounds == 1 + 2 + 3 + 4
     assert run.times[-1] == 3.5

@@ -15,11 +15,17 @@ from poise.solvers import SGD, FedDyn, FedFor, Prox, Scaffold
 QUAD = poise.quadratics(
     [[0.0, 1.0], [4.0, -2.0], [10.0, 0.0]], curvature=[1.0, 3.0, 0.5], sizes=[2, 1, 3]
 )
-OPTIMUM = (QUAD.importance * QUAD.curvature) @ QUAD.optima / (QUAD.importance @ QUAD.curvature)
+OPTIMUM = (
+    (QUAD.importance * QUAD.curvature)
+    @ QUAD.optima
+    / (QUAD.importance @ QUAD.curvature)
+)
 
 
 def train(solver, rounds=400, **options):
-    return poise.train(QUAD, QUAD.task, solver, rounds=rounds, evaluate_every=rounds, **options)
+    return poise.train(
+        QUAD, QUAD.task, solver, rounds=rounds, evaluate_every=rounds, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,11 +43,13 @@ def test_memory_removes_the_bias_of_many_local_steps(solver) -> None:
 
 
 @pytest.mark.thorough
-def test_scaffold_with_partial_participation_and_decaying_rate_ends_at_the_optimum() -> None:
+def test_scaffold_with_partial_participation_and_decaying_rate_ends_at_the_optimum() -> (
+    None
+):
     solver = Scaffold(lr=0.05, steps=5, decay=0.999)
-    assert train(solver, 1500, sampler=poise.samplers.Uniform(2)).model == pytest.approx(
-        OPTIMUM, abs=1e-3
-    )
+    assert train(
+        solver, 1500, sampler=poise.samplers.Uniform(2)
+    ).model == pytest.approx(OPTIMUM, abs=1e-3)
 
 
 def test_scaffold_by_hand_for_two_rounds() -> None:
@@ -81,8 +89,12 @@ def test_fedfor_by_hand() -> None:
 
 def test_reductions() -> None:
     plain = train(SGD(lr=0.05, steps=5), 20)
-    assert train(Prox(0.0, lr=0.05, steps=5), 20).model.tobytes() == plain.model.tobytes()
-    assert train(FedFor(0.0, lr=0.05, steps=5), 20).model == pytest.approx(plain.model, abs=1e-15)
+    assert (
+        train(Prox(0.0, lr=0.05, steps=5), 20).model.tobytes() == plain.model.tobytes()
+    )
+    assert train(FedFor(0.0, lr=0.05, steps=5), 20).model == pytest.approx(
+        plain.model, abs=1e-15
+    )
 
 
 @pytest.mark.thorough
@@ -99,7 +111,9 @@ def test_prox_ends_where_its_closed_form_says() -> None:
 def test_momentum_has_no_place_in_scaffold() -> None:
     with pytest.raises(IncompatibleParts, match="Scaffold"):
         train(Scaffold(lr=0.1, steps=2, momentum=0.9), 2)
-    crowd = poise.federation("digits", clients=10**6, on_demand=True, samples_per_client=20)
+    crowd = poise.federation(
+        "digits", clients=10**6, on_demand=True, samples_per_client=20
+    )
     with pytest.raises(IncompatibleParts, match="on demand"):
         poise.train(
             crowd,
@@ -112,12 +126,18 @@ def test_momentum_has_no_place_in_scaffold() -> None:
 
 @pytest.mark.parametrize(
     "solver",
-    [Scaffold(lr=0.05, steps=3), FedDyn(0.5, lr=0.05, steps=3), FedFor(1.0, lr=0.05, steps=3)],
+    [
+        Scaffold(lr=0.05, steps=3),
+        FedDyn(0.5, lr=0.05, steps=3),
+        FedFor(1.0, lr=0.05, steps=3),
+    ],
 )
 @pytest.mark.parametrize(
     "server", [poise.servers.Add(), poise.servers.Adam(0.1)], ids=["add", "adam"]
 )
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(solver, server, tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
+    solver, server, tmp_path: Path
+) -> None:
     options = {"sampler": poise.samplers.Uniform(2), "server": server, "seed": 5}
     whole = train(solver, 12, **options)
     count = iter(range(100))
@@ -135,8 +155,12 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(solver, server, tmp_pa
     half.close()
     resumed = poise.resume(tmp_path / "run", QUAD, QUAD.task)
     assert resumed.digest == whole.digest
-    kept = sorted(p.name for p in (tmp_path / "run" / "models").glob("*.clients.safetensors"))
-    assert len(kept) <= 4  # one file per client's newest, and what was newest a round ago
+    kept = sorted(
+        p.name for p in (tmp_path / "run" / "models").glob("*.clients.safetensors")
+    )
+    assert (
+        len(kept) <= 4
+    )  # one file per client's newest, and what was newest a round ago
 
 
 def test_batch_norm_stays_with_each_client_and_is_measured_there() -> None:
@@ -149,7 +173,10 @@ def test_batch_norm_stays_with_each_client_and_is_measured_there() -> None:
     parts = [np.arange(120), np.arange(120, 240)]
     fed = poise.federation((x, y), partition=parts, client_test_share=0.25)
     net = torch.nn.Sequential(
-        torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+        torch.nn.Linear(6, 8),
+        torch.nn.BatchNorm1d(8),
+        torch.nn.ReLU(),
+        torch.nn.Linear(8, 2),
     )
     task = poise.Task(module=net)
     run = poise.train(
@@ -164,10 +191,16 @@ def test_batch_norm_stays_with_each_client_and_is_measured_there() -> None:
     layout = task.bind(fed).layout
     norm = [e for e in layout.entries if e.name.startswith("1.")]
     for e in norm:
-        assert (run.models(8)[e.start : e.stop] == run.models(0)[e.start : e.stop]).all()
+        assert (
+            run.models(8)[e.start : e.stop] == run.models(0)[e.start : e.stop]
+        ).all()
     assert run.metric("client_test_accuracy")[-1].shape == (2,)
     assert run.metric("own_accuracy")[-1] > 0.8
     with pytest.raises(IncompatibleParts, match="batch-norm"):
         poise.train(
-            fed, poise.task("logistic"), SGD(lr=0.1, steps=1), rounds=1, personal="batchnorm"
+            fed,
+            poise.task("logistic"),
+            SGD(lr=0.1, steps=1),
+            rounds=1,
+            personal="batchnorm",
         )

@@ -12,7 +12,16 @@ import pytest
 import poise
 from parameters import thorough_except
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
-from poise.samplers import MD, Binomial, ClusteredBySize, Full, Optimal, Poisson, Target, Uniform
+from poise.samplers import (
+    MD,
+    Binomial,
+    ClusteredBySize,
+    Full,
+    Optimal,
+    Poisson,
+    Target,
+    Uniform,
+)
 from poise.solvers import SGD, Scaffold
 from poise.weightings import (
     Adjacency,
@@ -77,18 +86,26 @@ SAMPLERS: dict[str, tuple[Any, Any]] = {
     "full": (Full(), lambda: iter([(1.0, P)])),
     "md": (MD(2), lambda: urns(np.tile(P, (2, 1)))),
     "uniform": (Uniform(2), lambda: subsets(2, 2 * P)),
-    "absent clients keep the old model": (Uniform(2, absent="keep"), lambda: subsets(2, P)),
+    "absent clients keep the old model": (
+        Uniform(2, absent="keep"),
+        lambda: subsets(2, P),
+    ),
     "binomial": (Binomial(2), lambda: coins(np.full(4, 0.5), 2 * P)),
     "poisson": (Poisson(2), lambda: coins(2 * P, np.full(4, 0.5))),
     "optimal": (
         Optimal(2),
-        lambda: coins(np.array([0.2, 0.4, 0.6, 0.8]), P / np.array([0.2, 0.4, 0.6, 0.8])),
+        lambda: coins(
+            np.array([0.2, 0.4, 0.6, 0.8]), P / np.array([0.2, 0.4, 0.6, 0.8])
+        ),
     ),
     "clustered": (
         ClusteredBySize(2),
         lambda: urns(np.array([[0, 0, 0.2, 0.8], [0.2, 0.4, 0.4, 0]])),
     ),
-    "target": (Target(2, [0, 1, 0, 1]), lambda: urns(Target(2, [0, 1, 0, 1]).distributions(SIZES))),
+    "target": (
+        Target(2, [0, 1, 0, 1]),
+        lambda: urns(Target(2, [0, 1, 0, 1]).distributions(SIZES)),
+    ),
 }
 WEIGHTINGS = {
     "proportional": Proportional(),
@@ -112,7 +129,9 @@ QUICK_SAMPLED = [
     ("sampler", "weighting"),
     thorough_except(QUICK_SAMPLED, product(SAMPLERS, WEIGHTINGS)),
 )
-def test_sampled_schemes_end_where_the_objective_says(sampler: str, weighting: str) -> None:
+def test_sampled_schemes_end_where_the_objective_says(
+    sampler: str, weighting: str
+) -> None:
     """The mean model moves by the mean of what every possible cohort does, cohort by cohort."""
     part, outcomes = SAMPLERS[sampler]
     weigh = WEIGHTINGS[weighting]
@@ -199,7 +218,9 @@ def test_timed_schemes_end_where_the_objective_says(clock: str, weighting: str) 
         share = row["coefficient"] * CURVATURE[row["client"]]
         total, weight = total + share * run.models(int(row["version"])), weight + share
     assert np.linalg.norm(total / weight - optimum(found.objective)) <= 1e-4
-    assert np.allclose(run.weights[rounds - cycle :].mean(axis=0), found.mean, rtol=1e-9)
+    assert np.allclose(
+        run.weights[rounds - cycle :].mean(axis=0), found.mean, rtol=1e-9
+    )
 
 
 # weights that follow the losses -------------------------------------------------------------------
@@ -226,7 +247,9 @@ def test_weights_by_losses_settle_where_the_objective_says(weighting: Any) -> No
     learning rate."""
     solver = SGD(lr=0.1, steps=1)
     found = poise.explain(FED, FED.task, solver, weighting=weighting)
-    run = poise.train(FED, FED.task, solver, weighting=weighting, rounds=500, evaluate_every=500)
+    run = poise.train(
+        FED, FED.task, solver, weighting=weighting, rounds=500, evaluate_every=500
+    )
     assert found.scheme.method.startswith("solved")
     assert np.linalg.norm(run.model - optimum(found.objective)) <= 1e-4
     assert np.allclose(run.weights[-1], found.mean, atol=1e-4)
@@ -250,7 +273,9 @@ def test_unequal_local_steps_pull_the_objective(momentum: float) -> None:
     ends = []
     for lr in (0.06, 0.03, 0.015):
         solver = Uneven(lr=lr, steps=1, momentum=momentum)
-        run = poise.train(FED, FED.task, solver, rounds=int(6 / lr), evaluate_every=10**6)
+        run = poise.train(
+            FED, FED.task, solver, rounds=int(6 / lr), evaluate_every=10**6
+        )
         ends.append(run.model)
     found = explained(solver=Uneven(lr=0.06, steps=1, momentum=momentum))
     limit = (ends[0] - 6 * ends[1] + 8 * ends[2]) / 3

@@ -30,7 +30,9 @@ def quad() -> Any:
     return poise.quadratics(OPTIMA, curvature=CURVATURE)
 
 
-def algorithm_2(beta: float, lr: float, steps: int, cohorts: list[np.ndarray]) -> list[np.ndarray]:
+def algorithm_2(
+    beta: float, lr: float, steps: int, cohorts: list[np.ndarray]
+) -> list[np.ndarray]:
     """The paper's pseudo-code with full gradients; weights of a cohort as the sampler's base
     weights scale them."""
     graph = similarity(quad())
@@ -46,7 +48,9 @@ def algorithm_2(beta: float, lr: float, steps: int, cohorts: list[np.ndarray]) -
                 at = beta * w + (1 - beta) * means[i]
                 w = w - lr * CURVATURE[i] * (at - OPTIMA[i])
             fresh[i] = w
-        change = sum(weights[i] * 4 * p[i] * (fresh[i] - theta) for i in np.flatnonzero(weights))
+        change = sum(
+            weights[i] * 4 * p[i] * (fresh[i] - theta) for i in np.flatnonzero(weights)
+        )
         theta, local = theta + change, fresh
         models.append(theta)
     return models
@@ -68,7 +72,9 @@ def test_it_is_algorithm_2(beta: float) -> None:
     assert np.allclose(run.weights, similarity(fed).weights)
 
 
-def test_with_partial_participation_those_who_have_not_worked_count_with_the_first_model() -> None:
+def test_with_partial_participation_those_who_have_not_worked_count_with_the_first_model() -> (
+    None
+):
     fed = quad()
     records: list[Any] = []
     run = poise.train(
@@ -84,7 +90,9 @@ def test_with_partial_participation_those_who_have_not_worked_count_with_the_fir
     cohorts = []
     for record in records:
         weights = np.zeros(4)
-        weights[[c.client for c in record.contributions]] = [c.base for c in record.contributions]
+        weights[[c.client for c in record.contributions]] = [
+            c.base for c in record.contributions
+        ]
         cohorts.append(weights)
     models = algorithm_2(0.6, 0.1, 2, cohorts)
     assert np.allclose([run.models(n) for n in range(11)], models, atol=1e-12)
@@ -121,7 +129,10 @@ def test_lemma_4_3_in_a_running_federation() -> None:
     def watched(algorithm_state: Any, started: Any, shares: Any) -> Any:
         found = plain(algorithm_state, started, shares)
         sent.update(
-            {f.client: found.client_state[f.client][neighbours.MEAN].numpy() for f in started}
+            {
+                f.client: found.client_state[f.client][neighbours.MEAN].numpy()
+                for f in started
+            }
         )
         return found
 
@@ -168,7 +179,11 @@ def test_it_contracts_no_slower_than_the_theorem_says(beta: float) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"server": Adam(lr=0.05)}, {"server": Momentum(lr=0.5, beta=0.5)}, {"sampler": MD(3)}],
+    [
+        {"server": Adam(lr=0.05)},
+        {"server": Momentum(lr=0.5, beta=0.5)},
+        {"sampler": MD(3)},
+    ],
 )
 def test_it_combines(options: Any) -> None:
     fed = quad()
@@ -195,15 +210,23 @@ def test_it_is_refused_where_it_has_no_meaning() -> None:
     fed = quad()
     with pytest.raises(PoiseError, match="for every assignment"):
         poise.train(
-            fed, fed.task, Perturbed(0.5, lr=0.1, steps=1), clock=Asynchronous("F80"), rounds=1
+            fed,
+            fed.task,
+            Perturbed(0.5, lr=0.1, steps=1),
+            clock=Asynchronous("F80"),
+            rounds=1,
         )
-    crowd = poise.federation("synthetic", clients=500, on_demand=True, samples_per_client=5)
+    crowd = poise.federation(
+        "synthetic", clients=500, on_demand=True, samples_per_client=5
+    )
     for part in (
         {"solver": Perturbed(0.5, lr=0.1, steps=1)},
         {"solver": SGD(lr=0.1, steps=1), "weighting": Adjacency()},
     ):
         with pytest.raises(PoiseError, match=r"made on demand|no similarity graph"):
-            poise.train(crowd, poise.task("logistic"), sampler=Uniform(3), rounds=1, **part)
+            poise.train(
+                crowd, poise.task("logistic"), sampler=Uniform(3), rounds=1, **part
+            )
     with pytest.raises(PoiseError, match="beta"):
         Perturbed(0.0, lr=0.1, steps=1)
 

@@ -50,17 +50,25 @@ def test_one_local_step_reaches_the_federated_optimum() -> None:
     assert np.abs(run.model - optimum).max() < 1e-8
     assert np.allclose(end_of_fedavg(0.1, 1), optimum)
     assert np.isclose(
-        run.metric("loss")[-1], 0.5 * P @ (CURVATURE * ((run.model - OPTIMA) ** 2).sum(axis=1))
+        run.metric("loss")[-1],
+        0.5 * P @ (CURVATURE * ((run.model - OPTIMA) ** 2).sum(axis=1)),
     )
 
 
 @pytest.mark.parametrize("steps", thorough_except([2], [2, 5, 20]))
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_more_local_steps_go_to_the_biased_point(steps: int, decay: float, rate: float) -> None:
+def test_more_local_steps_go_to_the_biased_point(
+    steps: int, decay: float, rate: float
+) -> None:
     solver = SGD(lr=0.1, steps=steps, weight_decay=decay)
     run = poise.train(
-        problem(), problem().task, solver, server=Add(rate), rounds=200, evaluate_every=200
+        problem(),
+        problem().task,
+        solver,
+        server=Add(rate),
+        rounds=200,
+        evaluate_every=200,
     )
     biased = end_of_fedavg(0.1, steps, decay)
     assert np.abs(run.model - biased).max() < 1e-8
@@ -78,7 +86,9 @@ def test_epochs_on_exact_gradients_are_steps() -> None:
 
 
 def test_the_whole_trajectory_is_the_closed_form() -> None:
-    run = poise.train(problem(), problem().task, SGD(lr=0.05, steps=4), rounds=30, keep="all")
+    run = poise.train(
+        problem(), problem().task, SGD(lr=0.05, steps=4), rounds=30, keep="all"
+    )
     w = np.zeros(2)
     pull = P * (1 - (1 - 0.05 * CURVATURE) ** 4)
     for n in range(31):
@@ -111,7 +121,11 @@ def test_uniform_sampling_is_unbiased() -> None:
     )
     error = ends.std(axis=0, ddof=1) / np.sqrt(seeds)
     assert (error > 0).all()
-    assert (np.abs(ends.mean(axis=0) - full) < 4.5 * error).all(), (ends.mean(axis=0), full, error)
+    assert (np.abs(ends.mean(axis=0) - full) < 4.5 * error).all(), (
+        ends.mean(axis=0),
+        full,
+        error,
+    )
 
 
 def test_momentum_has_the_same_fixed_point_for_one_client() -> None:
@@ -122,6 +136,8 @@ def test_momentum_has_the_same_fixed_point_for_one_client() -> None:
 
 def test_learning_rate_decay_is_per_round() -> None:
     one = poise.quadratics([[1.0]], 1.0)
-    run = poise.train(one, one.task, SGD(lr=0.5, steps=1, decay=0.5), rounds=3, keep="all")
+    run = poise.train(
+        one, one.task, SGD(lr=0.5, steps=1, decay=0.5), rounds=3, keep="all"
+    )
     distance = np.cumprod([1 - 0.5, 1 - 0.25, 1 - 0.125])
     assert np.allclose([1 - run.models(n)[0] for n in (1, 2, 3)], distance, atol=1e-15)

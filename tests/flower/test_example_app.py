@@ -19,7 +19,11 @@ from poise.apps.deploy.folder import environment, free_ports
 from poise.apps.deploy.programs import listening, program
 
 APP = Path(__file__).parents[2] / "examples" / "flower-app"
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(600),
+]
 
 
 def test_two_rounds(tmp_path: Path) -> None:
@@ -50,9 +54,22 @@ def test_two_rounds(tmp_path: Path) -> None:
         while not listening(port):
             assert server.poll() is None
             time.sleep(0.2)
-        rounds = ["--run-config", "num-server-rounds=2", "--federation-config", "num-supernodes=3"]
+        rounds = [
+            "--run-config",
+            "num-server-rounds=2",
+            "--federation-config",
+            "num-supernodes=3",
+        ]
         done = subprocess.run(
-            [sys.executable, program("flwr"), "run", str(APP), "here", "--stream", *rounds],
+            [
+                sys.executable,
+                program("flwr"),
+                "run",
+                str(APP),
+                "here",
+                "--stream",
+                *rounds,
+            ],
             env=around,
             capture_output=True,
             text=True,

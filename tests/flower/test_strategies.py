@@ -15,11 +15,24 @@ import pytest
 import torch
 
 from poise import samplers, servers, weightings
-from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
+from poise.core.errors import (
+    IncompatibleParts,
+    InvalidOption,
+    PoiseError,
+    UpdateRefused,
+)
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -65,19 +78,26 @@ def reply(message: Message, arrays: Arrays, **metrics: Any) -> Message:
     reported = {"num-examples": SIZES[message.metadata.dst_node_id], **metrics}
     named = {name.replace("_", "-"): value for name, value in reported.items()}
     made = Message(
-        RecordDict({"arrays": record(arrays), "metrics": MetricRecord(named)}), reply_to=message
+        RecordDict({"arrays": record(arrays), "metrics": MetricRecord(named)}),
+        reply_to=message,
     )
     assert made.metadata.src_node_id == message.metadata.dst_node_id
     return made
 
 
-def asked(strategy: FedAvg, arrays: Arrays, number: int = 1, grid: Any = None) -> list[Message]:
-    return list(strategy.configure_train(number, record(arrays), ConfigRecord(), grid or Grid()))
+def asked(
+    strategy: FedAvg, arrays: Arrays, number: int = 1, grid: Any = None
+) -> list[Message]:
+    return list(
+        strategy.configure_train(number, record(arrays), ConfigRecord(), grid or Grid())
+    )
 
 
 def omega(strategy: Composed) -> dict[int, float]:
     assert strategy.record is not None
-    return {strategy.nodes[c.client]: c.coefficient for c in strategy.record.contributions}
+    return {
+        strategy.nodes[c.client]: c.coefficient for c in strategy.record.contributions
+    }
 
 
 def trained(rng: np.random.Generator, like: Arrays) -> Arrays:
@@ -95,8 +115,12 @@ def test_soft_max_weights_of_three_replies() -> None:
         for m in asked(strategy, model())
     ]
     strategy.aggregate_train(1, replies)
-    raised = np.array([0.1 * np.exp(2.0), 0.3 * np.exp(1.0), 0.6 * np.exp(4.0)])  # p_i exp(F_i / T)
-    assert np.allclose([omega(strategy)[n] for n in NODES], raised / raised.sum(), rtol=1e-12)
+    raised = np.array(
+        [0.1 * np.exp(2.0), 0.3 * np.exp(1.0), 0.6 * np.exp(4.0)]
+    )  # p_i exp(F_i / T)
+    assert np.allclose(
+        [omega(strategy)[n] for n in NODES], raised / raised.sum(), rtol=1e-12
+    )
 
 
 def test_exp_weights_of_three_replies() -> None:
@@ -108,8 +132,12 @@ def test_exp_weights_of_three_replies() -> None:
     ]
     strategy.aggregate_train(1, replies)
     scale = np.array([10, 30, 60]) / (100 / 3)  # s_i = m n_i / sum n_j
-    raised = np.array([0.1, 0.3, 0.6]) * np.exp(scale * np.array([-0.5, 0.0, -0.1]) / 0.5)
-    assert np.allclose([omega(strategy)[n] for n in NODES], raised / raised.sum(), rtol=1e-12)
+    raised = np.array([0.1, 0.3, 0.6]) * np.exp(
+        scale * np.array([-0.5, 0.0, -0.1]) / 0.5
+    )
+    assert np.allclose(
+        [omega(strategy)[n] for n in NODES], raised / raised.sum(), rtol=1e-12
+    )
 
 
 def test_the_aggregate_is_the_weighted_sum_of_changes() -> None:
@@ -120,7 +148,9 @@ def test_the_aggregate_is_the_weighted_sum_of_changes() -> None:
         for k, m in enumerate(asked(strategy, model(4.0)))
     ]
     found, metrics = strategy.aggregate_train(1, replies)
-    assert all((values == 6.0).all() for values in plain(found).values())  # node 22 alone counts
+    assert all(
+        (values == 6.0).all() for values in plain(found).values()
+    )  # node 22 alone counts
     assert metrics is not None
     assert metrics["loss-before"] == pytest.approx(0.1 * 1.0 + 0.3 * 3.0 + 0.6 * 2.0)
 
@@ -148,7 +178,8 @@ def test_without_parts_it_is_flowers_fed_avg() -> None:
 
 
 @pytest.mark.parametrize(
-    "server", [servers.Momentum(beta=0.5), servers.Adam(), servers.Yogi(), servers.Adagrad()]
+    "server",
+    [servers.Momentum(beta=0.5), servers.Adam(), servers.Yogi(), servers.Adagrad()],
 )
 def test_server_optimisers_are_poises(server: Any) -> None:
     rng = np.random.default_rng(1)
@@ -159,10 +190,15 @@ def test_server_optimisers_are_poises(server: Any) -> None:
         changed = {n: trained(rng, now) for n in NODES}
         found, _ = strategy.aggregate_train(
             number,
-            [reply(m, changed[m.metadata.dst_node_id]) for m in asked(strategy, now, number)],
+            [
+                reply(m, changed[m.metadata.dst_node_id])
+                for m in asked(strategy, now, number)
+            ],
         )
         flat = {
-            n: torch.from_numpy(np.concatenate([v.ravel() for v in changed[n].values()]))
+            n: torch.from_numpy(
+                np.concatenate([v.ravel() for v in changed[n].values()])
+            )
             for n in NODES
         }
         direction = sum(
@@ -171,7 +207,10 @@ def test_server_optimisers_are_poises(server: Any) -> None:
         theta, state = server.apply(theta, direction, state)
         now = plain(found)
         assert np.allclose(
-            np.concatenate([v.ravel() for v in now.values()]), theta.numpy(), rtol=0, atol=1e-12
+            np.concatenate([v.ravel() for v in now.values()]),
+            theta.numpy(),
+            rtol=0,
+            atol=1e-12,
         )
 
 
@@ -187,10 +226,14 @@ def test_batch_norm_statistics_are_averaged_and_no_optimiser_touches_them() -> N
         "bn.num_batches_tracked": np.array(7),
         "w": np.ones(3, np.float32),
     }
-    found, _ = strategy.aggregate_train(1, [reply(m, after) for m in asked(strategy, before)])
+    found, _ = strategy.aggregate_train(
+        1, [reply(m, after) for m in asked(strategy, before)]
+    )
     now = plain(found)
     assert list(now) == list(before)
-    assert {k: v.dtype for k, v in now.items()} == {k: v.dtype for k, v in before.items()}
+    assert {k: v.dtype for k, v in now.items()} == {
+        k: v.dtype for k, v in before.items()
+    }
     assert np.allclose(now["bn.running_var"], 3.0)
     assert now["bn.num_batches_tracked"] == 7
     assert (now["w"] > 50).all()
@@ -212,7 +255,9 @@ def test_draws_are_unbiased_over_many_rounds(sampler: Any) -> None:
         total.update(dict(zip(made.nodes, made.base.tolist(), strict=True)))
     p = np.array([0.1, 0.3, 0.6])
     spread = np.sqrt(sampler.statistics(p).variance / rounds)
-    assert (np.abs(np.array([total[n] / rounds for n in NODES]) - p) <= 4.5 * spread + 1e-12).all()
+    assert (
+        np.abs(np.array([total[n] / rounds for n in NODES]) - p) <= 4.5 * spread + 1e-12
+    ).all()
 
 
 def test_a_node_drawn_twice_counts_twice() -> None:
@@ -223,7 +268,9 @@ def test_a_node_drawn_twice_counts_twice() -> None:
     strategy.aggregate_train(1, [reply(m, model(1.0)) for m in messages])
     assert sum(omega(strategy).values()) == pytest.approx(1.0)
     assert all(round(6 * w, 9) == round(6 * w) for w in omega(strategy).values())
-    twice = Composed(sampler=samplers.MD(6, independent_draws=True), sizes=SIZES, seed=3)
+    twice = Composed(
+        sampler=samplers.MD(6, independent_draws=True), sizes=SIZES, seed=3
+    )
     messages = asked(twice, model())
     assert len(messages) == 6
     found, _ = twice.aggregate_train(1, [reply(m, model(1.0)) for m in messages])
@@ -233,7 +280,11 @@ def test_a_node_drawn_twice_counts_twice() -> None:
 def test_the_same_seed_draws_the_same() -> None:
     def drawn(seed: int) -> list[int]:
         strategy = Composed(sampler=samplers.Uniform(2), sizes=SIZES, seed=seed)
-        return [m.metadata.dst_node_id for n in range(20) for m in asked(strategy, model(), n + 1)]
+        return [
+            m.metadata.dst_node_id
+            for n in range(20)
+            for m in asked(strategy, model(), n + 1)
+        ]
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -247,7 +298,9 @@ def test_sizes_are_learnt_where_they_are_not_given() -> None:
     found, _ = strategy.aggregate_train(
         1, [reply(m, model(m.metadata.dst_node_id % 100.0)) for m in messages]
     )
-    assert np.allclose(plain(found)["w"], sum(SIZES[n] / 100 * (n % 100.0) for n in NODES))
+    assert np.allclose(
+        plain(found)["w"], sum(SIZES[n] / 100 * (n % 100.0) for n in NODES)
+    )
     assert len(asked(strategy, model(), 2)) == 1
     newcomer = Grid([*NODES, 5])
     assert len(asked(strategy, model(), 3, newcomer)) == 4
@@ -302,9 +355,14 @@ def test_power_of_choice_asks_for_losses_and_goes_where_they_are_large() -> None
         drawn += [m.metadata.dst_node_id for m in messages]
         strategy.aggregate_train(
             number,
-            [reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id]) for m in messages],
+            [
+                reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id])
+                for m in messages
+            ],
         )
-    assert set(drawn[:3]) == set(NODES)  # about a new node nothing is known, so that it comes first
+    assert set(drawn[:3]) == set(
+        NODES
+    )  # about a new node nothing is known, so that it comes first
     assert drawn[3:] == [11, 11]
 
 
@@ -321,7 +379,10 @@ WRONG = {
         lambda m: reply(m, model(1.0), loss_before=[1.0]),
         r"'loss-before' = \[1.0\], which is not a finite",
     ),
-    "nan": (lambda m: reply(m, model(np.nan), loss_before=1.0), "an update that is not finite"),
+    "nan": (
+        lambda m: reply(m, model(np.nan), loss_before=1.0),
+        "an update that is not finite",
+    ),
     "shape": (
         lambda m: reply(m, {"w": np.zeros(3), "b": np.zeros(2)}, loss_before=1.0),
         r"an array 'w' of shape \(3,\) float64 instead of \(2, 2\) float64",
@@ -351,7 +412,9 @@ def test_what_must_not_be_averaged_is_refused_by_node_and_key(wrong: str) -> Non
 
     def replies(strategy: Composed) -> list[Message]:
         return [
-            forge(m) if m.metadata.dst_node_id == 22 else reply(m, model(1.0), loss_before=1.0)
+            forge(m)
+            if m.metadata.dst_node_id == 22
+            else reply(m, model(1.0), loss_before=1.0)
             for m in asked(strategy, model())
         ]
 
@@ -375,18 +438,28 @@ def test_a_second_reply_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"weighting": weightings.TimeBased()}, IncompatibleParts, "TimeBased needs balance"),
+        (
+            {"weighting": weightings.TimeBased()},
+            IncompatibleParts,
+            "TimeBased needs balance",
+        ),
         (
             {"sampler": samplers.ClusteredBySimilarity(2)},
             IncompatibleParts,
             "ClusteredBySimilarity needs gradients",
         ),
-        ({"fraction_train": 0.5}, InvalidOption, "fraction_train: the sampler chooses the nodes"),
+        (
+            {"fraction_train": 0.5},
+            InvalidOption,
+            "fraction_train: the sampler chooses the nodes",
+        ),
         ({"importance": "sise"}, InvalidOption, "importance 'sise'"),
         ({"sizes": {11: 0}}, InvalidOption, "node 11 has 0 samples"),
     ],
 )
-def test_options_that_cannot_work(options: Any, kind: type[PoiseError], words: str) -> None:
+def test_options_that_cannot_work(
+    options: Any, kind: type[PoiseError], words: str
+) -> None:
     with pytest.raises(kind, match=words):
         Composed(**options)
 

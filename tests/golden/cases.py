@@ -97,7 +97,11 @@ class Case:
 
 
 def on(
-    problem: str, solver: Any = SOLVER, audited: bool = False, forget: Any = (), **options: Any
+    problem: str,
+    solver: Any = SOLVER,
+    audited: bool = False,
+    forget: Any = (),
+    **options: Any,
 ) -> Case:
     """A case trained in one go: five rounds and one worker, unless the options say otherwise."""
     given = {"solver": solver, "backend": ONE, "metrics": ("client_loss",), **options}
@@ -106,7 +110,12 @@ def on(
     return Case(problem, given, audited=audited, forget=tuple(forget))
 
 
-ALL_OPTIONS: dict[str, Any] = {"momentum": 0.9, "weight_decay": 0.01, "clip": 1.5, "decay": 0.9}
+ALL_OPTIONS: dict[str, Any] = {
+    "momentum": 0.9,
+    "weight_decay": 0.01,
+    "clip": 1.5,
+    "decay": 0.9,
+}
 
 SOLVERS = {
     "sgd-everyone": on(
@@ -123,27 +132,49 @@ SOLVERS = {
     "sgd-all-options": on(
         "digits", SGD(lr=0.1, steps=4, batch_size=8, **ALL_OPTIONS), sampler=Uniform(5)
     ),
-    "sgd-quadratics": on("quadratics", SGD(lr=0.1, steps=4, **ALL_OPTIONS), sampler=Uniform(3)),
-    "prox": on("digits", Prox(mu=0.5, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)),
-    "prox-quadratics": on("quadratics", Prox(mu=0.5, lr=0.1, epochs=3), sampler=Uniform(3)),
-    "fedfor": on("digits", FedFor(strength=0.3, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)),
+    "sgd-quadratics": on(
+        "quadratics", SGD(lr=0.1, steps=4, **ALL_OPTIONS), sampler=Uniform(3)
+    ),
+    "prox": on(
+        "digits", Prox(mu=0.5, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
+    ),
+    "prox-quadratics": on(
+        "quadratics", Prox(mu=0.5, lr=0.1, epochs=3), sampler=Uniform(3)
+    ),
+    "fedfor": on(
+        "digits",
+        FedFor(strength=0.3, lr=0.1, steps=3, batch_size=8),
+        sampler=Uniform(5),
+    ),
     "fedfor-quadratics": on("quadratics", FedFor(strength=0.3, lr=0.1, steps=3)),
     "perturbed": on(
-        "digits", Perturbed(beta=0.7, mu=0.1, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
+        "digits",
+        Perturbed(beta=0.7, mu=0.1, lr=0.1, steps=3, batch_size=8),
+        sampler=Uniform(5),
     ),
     "perturbed-adjacency": on(
-        "digits", Perturbed(beta=0.6, lr=0.1, steps=3, batch_size=8), weighting=Adjacency()
+        "digits",
+        Perturbed(beta=0.6, lr=0.1, steps=3, batch_size=8),
+        weighting=Adjacency(),
     ),
     "perturbed-quadratics": on(
         "quadratics", Perturbed(beta=0.7, lr=0.1, steps=3), sampler=Uniform(3)
     ),
-    "scaffold": on("digits", Scaffold(lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)),
+    "scaffold": on(
+        "digits", Scaffold(lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
+    ),
     "scaffold-slow-server": on(
         "digits", Scaffold(lr=0.1, epochs=1, batch_size=8), server=Add(lr=0.7)
     ),
-    "scaffold-quadratics": on("quadratics", Scaffold(lr=0.1, steps=3), sampler=Uniform(3)),
-    "feddyn": on("digits", FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)),
-    "feddyn-quadratics": on("quadratics", FedDyn(alpha=0.3, lr=0.1, steps=3), sampler=Uniform(3)),
+    "scaffold-quadratics": on(
+        "quadratics", Scaffold(lr=0.1, steps=3), sampler=Uniform(3)
+    ),
+    "feddyn": on(
+        "digits", FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
+    ),
+    "feddyn-quadratics": on(
+        "quadratics", FedDyn(alpha=0.3, lr=0.1, steps=3), sampler=Uniform(3)
+    ),
 }
 
 SAMPLERS = {
@@ -166,7 +197,9 @@ SAMPLERS = {
     "clustered-by-l1": on(
         "digits", sampler=ClusteredBySimilarity(4, measure="L1", independent_draws=True)
     ),
-    "clustered-quadratics": on("quadratics", EXACT, sampler=ClusteredBySimilarity(2), rounds=8),
+    "clustered-quadratics": on(
+        "quadratics", EXACT, sampler=ClusteredBySimilarity(2), rounds=8
+    ),
     "target-class": on("digits", sampler=Target(3, "class")),
     "target-groups": on(
         "digits", sampler=Target(2, (0, 0, 1, 1, 2, 2, 0, 1), independent_draws=True)
@@ -182,19 +215,35 @@ CLOCKS = {
         "digits", sampler=Uniform(4), clock=Synchronous(Trace(TRACE)), rounds=9
     ),
     "synchronous-deadline": on("digits", clock=Synchronous(TAU8, deadline=1.2)),
-    "synchronous-enough": on("digits", sampler=Uniform(5), clock=Synchronous(TAU8, enough=3)),
-    "synchronous-both": on("digits", clock=Synchronous(Exponential("F80"), deadline=0.8, enough=5)),
-    "synchronous-time": on(
-        "digits", sampler=Uniform(3), clock=Synchronous(TAU8), time=9.0, evaluate_every=2
+    "synchronous-enough": on(
+        "digits", sampler=Uniform(5), clock=Synchronous(TAU8, enough=3)
     ),
-    "asynchronous": on("digits", clock=Asynchronous("F80"), rounds=14, evaluate_every=3),
+    "synchronous-both": on(
+        "digits", clock=Synchronous(Exponential("F80"), deadline=0.8, enough=5)
+    ),
+    "synchronous-time": on(
+        "digits",
+        sampler=Uniform(3),
+        clock=Synchronous(TAU8),
+        time=9.0,
+        evaluate_every=2,
+    ),
+    "asynchronous": on(
+        "digits", clock=Asynchronous("F80"), rounds=14, evaluate_every=3
+    ),
     "asynchronous-exponential": on(
         "quadratics", EXACT, clock=Asynchronous(Exponential(TAU6)), rounds=20
     ),
-    "asynchronous-time": on("quadratics", EXACT, clock=Asynchronous(TAU6), time=4.0, rounds=50),
-    "asynchronous-sampled": on("digits", sampler=MD(3), clock=Asynchronous(TAU8), rounds=12),
+    "asynchronous-time": on(
+        "quadratics", EXACT, clock=Asynchronous(TAU6), time=4.0, rounds=50
+    ),
+    "asynchronous-sampled": on(
+        "digits", sampler=MD(3), clock=Asynchronous(TAU8), rounds=12
+    ),
     "fixed-window": on("digits", clock=FixedWindow(0.5, TAU8), rounds=8),
-    "fixed-window-exponential": on("digits", clock=FixedWindow(0.5, Exponential(TAU8)), rounds=8),
+    "fixed-window-exponential": on(
+        "digits", clock=FixedWindow(0.5, Exponential(TAU8)), rounds=8
+    ),
     "fixed-window-time": on("digits", clock=FixedWindow(0.7, "F80"), time=4.2),
     "fixed-window-trace": on(
         "digits", clock=FixedWindow(0.6, Trace(str(HERE / "trace.csv"))), rounds=20
@@ -215,8 +264,12 @@ WEIGHTINGS = {
     "max-share": on("digits", weighting=Max(k=0.4, floor="running_min")),
     "min": on("digits", sampler=Uniform(6), weighting=Min(k=3, floor=0.1)),
     "soft-max": on("digits", sampler=Uniform(6), weighting=SoftMax(0.2)),
-    "soft-max-floors": on("digits", weighting=SoftMax(0.5, floor=tuple(0.1 * k for k in range(8)))),
-    "soft-max-running": on("digits", sampler=MD(6), weighting=SoftMax(0.5, floor="running_min")),
+    "soft-max-floors": on(
+        "digits", weighting=SoftMax(0.5, floor=tuple(0.1 * k for k in range(8)))
+    ),
+    "soft-max-running": on(
+        "digits", sampler=MD(6), weighting=SoftMax(0.5, floor="running_min")
+    ),
     "soft-min": on("digits", sampler=Uniform(6), weighting=SoftMin(0.2, floor=0.05)),
     "exp": on("digits", sampler=Uniform(6), weighting=Exp(0.2)),
     "exp-unscaled": on("digits", weighting=Exp(0.3, scale="none")),
@@ -226,7 +279,9 @@ WEIGHTINGS = {
         weighting=Switch([(2, SoftMin(0.2)), (4, Exp(0.2)), (None, Proportional())]),
     ),
     "switch-accuracy": on(
-        "digits", weighting=Switch([(0.3, SoftMax(0.5)), (0.6, Max(2)), (None, Min(3))]), rounds=8
+        "digits",
+        weighting=Switch([(0.3, SoftMax(0.5)), (0.6, Max(2)), (None, Min(3))]),
+        rounds=8,
     ),
     "switch-nested": on(
         "digits",
@@ -234,12 +289,22 @@ WEIGHTINGS = {
         rounds=8,
         weighting=Switch(
             [
-                (6, Switch([(2, Anneal(Max(2), SoftMin(0.4), 3)), (None, Clipped(0.3, Exp(0.2)))])),
+                (
+                    6,
+                    Switch(
+                        [
+                            (2, Anneal(Max(2), SoftMin(0.4), 3)),
+                            (None, Clipped(0.3, Exp(0.2))),
+                        ]
+                    ),
+                ),
                 (None, Discount(SoftMax(0.3, floor="running_min"))),
             ]
         ),
     ),
-    "anneal": on("digits", sampler=Uniform(6), weighting=Anneal(SoftMax(0.2), Proportional(), 3)),
+    "anneal": on(
+        "digits", sampler=Uniform(6), weighting=Anneal(SoftMax(0.2), Proportional(), 3)
+    ),
     "anneal-nested": on(
         "digits",
         weighting=Anneal(Clipped(0.2, SoftMax(1.0)), Anneal(Exp(0.2), Min(2), 2), 4),
@@ -251,15 +316,28 @@ WEIGHTINGS = {
     "identical-asynchronous": on(
         "digits", clock=Asynchronous(TAU8), weighting=Identical(), rounds=12
     ),
-    "identical-buffered": on("digits", clock=Buffered(3, TAU8), weighting=Identical(), rounds=6),
+    "identical-buffered": on(
+        "digits", clock=Buffered(3, TAU8), weighting=Identical(), rounds=6
+    ),
     "identical-window": on(
-        "quadratics", EXACT, clock=FixedWindow(0.5, TAU6), weighting=Identical(), rounds=9
+        "quadratics",
+        EXACT,
+        clock=FixedWindow(0.5, TAU6),
+        weighting=Identical(),
+        rounds=9,
     ),
     "time-based-asynchronous": on(
-        "digits", clock=Asynchronous(Exponential(TAU8)), weighting=TimeBased(), rounds=12
+        "digits",
+        clock=Asynchronous(Exponential(TAU8)),
+        weighting=TimeBased(),
+        rounds=12,
     ),
     "time-based-window": on(
-        "quadratics", EXACT, clock=FixedWindow(0.5, TAU6), weighting=TimeBased(), rounds=9
+        "quadratics",
+        EXACT,
+        clock=FixedWindow(0.5, TAU6),
+        weighting=TimeBased(),
+        rounds=9,
     ),
     "time-based-buffered": on(
         "quadratics", EXACT, clock=Buffered(2, TAU6), weighting=TimeBased(), rounds=9
@@ -278,10 +356,15 @@ WEIGHTINGS = {
         rounds=9,
     ),
     "time-based-estimated-twice": on(
-        "digits", sampler=MD(6, independent_draws=True), weighting=TimeBased("estimated")
+        "digits",
+        sampler=MD(6, independent_draws=True),
+        weighting=TimeBased("estimated"),
     ),
     "discount": on(
-        "digits", clock=FixedWindow(0.5, TAU8), weighting=Discount(SoftMax(0.5)), rounds=9
+        "digits",
+        clock=FixedWindow(0.5, TAU8),
+        weighting=Discount(SoftMax(0.5)),
+        rounds=9,
     ),
     "discount-hinge": on(
         "digits",
@@ -297,12 +380,18 @@ WEIGHTINGS = {
 SERVERS = {
     "add": on("digits", sampler=Uniform(5), server=Add(lr=0.4)),
     "momentum": on("digits", sampler=Uniform(5), server=Momentum(lr=0.5, beta=0.8)),
-    "momentum-nesterov": on("digits", sampler=Uniform(5), server=Momentum(lr=0.5, nesterov=True)),
+    "momentum-nesterov": on(
+        "digits", sampler=Uniform(5), server=Momentum(lr=0.5, nesterov=True)
+    ),
     "adam": on("digits", sampler=Uniform(5), server=Adam(lr=0.02)),
     "yogi": on("digits", sampler=Uniform(5), server=Yogi(lr=0.02, beta1=0.8, tau=1e-2)),
     "adagrad": on("digits", sampler=Uniform(5), server=Adagrad(lr=0.05, beta1=0.2)),
-    "noisy": on("digits", sampler=Uniform(5), server=Noisy(1e-3), weighting=Clipped(0.3)),
-    "noisy-momentum": on("quadratics", EXACT, server=Noisy(0.01, of=Momentum(lr=0.5), seed=3)),
+    "noisy": on(
+        "digits", sampler=Uniform(5), server=Noisy(1e-3), weighting=Clipped(0.3)
+    ),
+    "noisy-momentum": on(
+        "quadratics", EXACT, server=Noisy(0.01, of=Momentum(lr=0.5), seed=3)
+    ),
     "noisy-adam": on(
         "digits", clock=Buffered(3, TAU8), server=Noisy(1e-3, of=Adam(lr=0.02)), seed=4
     ),
@@ -319,19 +408,33 @@ ATTACKS = {
         weighting=SoftMax(0.5),
         audited=True,
         attacks=[
-            FreeRider((0, 3), "disguised", sigma="estimate-mean", gamma=0.5, scale=3.0, loss=2.0)
+            FreeRider(
+                (0, 3),
+                "disguised",
+                sigma="estimate-mean",
+                gamma=0.5,
+                scale=3.0,
+                loss=2.0,
+            )
         ],
     ),
     "free-rider-number": on(
-        "digits", attacks=[FreeRider((2,), "disguised", sigma=0.1, gamma=0.0)], audited=True
+        "digits",
+        attacks=[FreeRider((2,), "disguised", sigma=0.1, gamma=0.0)],
+        audited=True,
     ),
     "free-rider-declared": on(
         "digits-riders", attacks=[FreeRider((6, 7), "disguised")], audited=True
     ),
     "stale-replay": on(
-        "digits", sampler=Uniform(5), attacks=[StaleReplay((1, 4), scale=1.5)], audited=True
+        "digits",
+        sampler=Uniform(5),
+        attacks=[StaleReplay((1, 4), scale=1.5)],
+        audited=True,
     ),
-    "mimic": on("digits", sampler=Uniform(5), attacks=[Mimic((1, 4), noise=0.7)], audited=True),
+    "mimic": on(
+        "digits", sampler=Uniform(5), attacks=[Mimic((1, 4), noise=0.7)], audited=True
+    ),
     "scaled": on("digits", attacks=[Scaled((0, 4), fraction=0.2)], audited=True),
     "several-attacks": on(
         "digits-logistic",
@@ -354,7 +457,10 @@ ATTACKS = {
         audited=True,
     ),
     "attack-quadratics": on(
-        "quadratics", EXACT, attacks=[StaleReplay((1,)), Scaled((2,), 0.5)], audited=True
+        "quadratics",
+        EXACT,
+        attacks=[StaleReplay((1,)), Scaled((2,), 0.5)],
+        audited=True,
     ),
     "audit-warn": on(
         "digits-logistic",
@@ -399,34 +505,55 @@ PATHS = {
     "rows-all-options": on(
         "rows", SGD(lr=0.1, steps=4, batch_size=8, **ALL_OPTIONS), weighting=Exp(0.2)
     ),
-    "rows-prox": on("rows", Prox(mu=0.5, lr=0.1, epochs=1, batch_size=8), sampler=Uniform(5)),
+    "rows-prox": on(
+        "rows", Prox(mu=0.5, lr=0.1, epochs=1, batch_size=8), sampler=Uniform(5)
+    ),
     "rows-fedfor": on(
         "rows", FedFor(strength=0.3, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
     ),
     "rows-perturbed": on(
         "rows", Perturbed(beta=0.7, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
     ),
-    "rows-scaffold": on("rows", Scaffold(lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)),
-    "rows-feddyn": on("rows", FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)),
-    "rows-window": on("rows", clock=FixedWindow(0.5, TAU8), weighting=SoftMax(0.5), rounds=6),
+    "rows-scaffold": on(
+        "rows", Scaffold(lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
+    ),
+    "rows-feddyn": on(
+        "rows", FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
+    ),
+    "rows-window": on(
+        "rows", clock=FixedWindow(0.5, TAU8), weighting=SoftMax(0.5), rounds=6
+    ),
     "two-layers": on("digits-two-layers", sampler=Uniform(5), weighting=SoftMax(0.5)),
     "double": on("digits-double", sampler=Uniform(5)),
     "double-scaffold": on(
-        "digits-double", Scaffold(lr=0.1, steps=3, batch_size=8), server=Momentum(lr=0.5)
+        "digits-double",
+        Scaffold(lr=0.1, steps=3, batch_size=8),
+        server=Momentum(lr=0.5),
     ),
-    "numbers": on("numbers", SGD(lr=0.05, steps=3, batch_size=4), weighting=SoftMax(1.0)),
+    "numbers": on(
+        "numbers", SGD(lr=0.05, steps=3, batch_size=4), weighting=SoftMax(1.0)
+    ),
     "own-module": on("own-module", sampler=Uniform(5), rounds=3),
     "own-loss": on("own-loss", sampler=Uniform(5), weighting=Exp(0.2), rounds=3),
     "cnn-small": on("cnn-small", SGD(lr=0.05, steps=2, batch_size=4), rounds=2),
-    "cnn-norm": on("cnn", SGD(lr=0.05, steps=2, batch_size=4), sampler=Uniform(3), rounds=3),
+    "cnn-norm": on(
+        "cnn", SGD(lr=0.05, steps=2, batch_size=4), sampler=Uniform(3), rounds=3
+    ),
     "resnet": on("resnet", SGD(lr=0.05, steps=1, batch_size=3), rounds=2),
-    "lstm": on("text", SGD(lr=0.5, steps=3, batch_size=4), sampler=Uniform(3), rounds=4),
+    "lstm": on(
+        "text", SGD(lr=0.5, steps=3, batch_size=4), sampler=Uniform(3), rounds=4
+    ),
     "lstm-scaffold": on(
-        "text", Scaffold(lr=0.5, steps=2, batch_size=4), weighting=SoftMax(0.3), rounds=3
+        "text",
+        Scaffold(lr=0.5, steps=2, batch_size=4),
+        weighting=SoftMax(0.3),
+        rounds=3,
     ),
     "norm": on("norm", sampler=Uniform(5)),
     "norm-momentum": on(
-        "norm", SGD(lr=0.1, steps=3, batch_size=8, momentum=0.9), server=Momentum(lr=0.5)
+        "norm",
+        SGD(lr=0.1, steps=3, batch_size=8, momentum=0.9),
+        server=Momentum(lr=0.5),
     ),
     "personal": on(
         "norm",
@@ -434,33 +561,61 @@ PATHS = {
         personal="batchnorm",
         metrics=("client_loss", "client_test_accuracy", "own_accuracy"),
     ),
-    "personal-window": on("norm", personal="batchnorm", clock=FixedWindow(0.5, TAU8), rounds=7),
-    "personal-scaffold": on(
-        "norm", Scaffold(lr=0.1, steps=3, batch_size=8), sampler=Uniform(5), personal="batchnorm"
+    "personal-window": on(
+        "norm", personal="batchnorm", clock=FixedWindow(0.5, TAU8), rounds=7
     ),
-    "personal-cnn": on("cnn", SGD(lr=0.05, steps=2, batch_size=4), personal="batchnorm", rounds=3),
+    "personal-scaffold": on(
+        "norm",
+        Scaffold(lr=0.1, steps=3, batch_size=8),
+        sampler=Uniform(5),
+        personal="batchnorm",
+    ),
+    "personal-cnn": on(
+        "cnn", SGD(lr=0.05, steps=2, batch_size=4), personal="batchnorm", rounds=3
+    ),
     "personal-layers": on(
         "norm", sampler=Uniform(5), personal=Layers("4.*"), metrics=("own_accuracy",)
     ),
-    "personal-top-k": on("norm", sampler=Uniform(5), personal=BatchNorm(), channel=TopK(0.1)),
-    "weighted-sum": on("digits", sampler=MD(4), aggregator=WeightedSum(), channel=Plain()),
+    "personal-top-k": on(
+        "norm", sampler=Uniform(5), personal=BatchNorm(), channel=TopK(0.1)
+    ),
+    "weighted-sum": on(
+        "digits", sampler=MD(4), aggregator=WeightedSum(), channel=Plain()
+    ),
     "median": on("digits", sampler=MD(5), aggregator=Median()),
     "median-norm": on("norm", aggregator=Median(), server=Momentum(lr=0.5)),
     "trimmed-mean": on("digits", aggregator=TrimmedMean(0.2), weighting=Exp(0.5)),
     "trimmed-mean-window": on(
-        "quadratics", EXACT, aggregator=TrimmedMean(0.1), clock=FixedWindow(0.5, TAU6), rounds=9
+        "quadratics",
+        EXACT,
+        aggregator=TrimmedMean(0.1),
+        clock=FixedWindow(0.5, TAU6),
+        rounds=9,
     ),
     "top-k": on("digits", sampler=Uniform(5), channel=TopK(0.05)),
-    "top-k-forgets": on("digits", sampler=Uniform(5), channel=TopK(0.2, error_feedback=False)),
-    "top-k-asynchronous": on("digits", channel=TopK(0.1), clock=Asynchronous(TAU8), rounds=10),
+    "top-k-forgets": on(
+        "digits", sampler=Uniform(5), channel=TopK(0.2, error_feedback=False)
+    ),
+    "top-k-asynchronous": on(
+        "digits", channel=TopK(0.1), clock=Asynchronous(TAU8), rounds=10
+    ),
     "top-k-scaffold": on(
-        "digits", Scaffold(lr=0.1, steps=3, batch_size=8), sampler=Uniform(5), channel=TopK(0.1)
+        "digits",
+        Scaffold(lr=0.1, steps=3, batch_size=8),
+        sampler=Uniform(5),
+        channel=TopK(0.1),
     ),
     "top-k-rows": on(
-        "norm", channel=TopK(0.02), aggregator=Median(), attacks=[FreeRider((2,), "disguised")]
+        "norm",
+        channel=TopK(0.02),
+        aggregator=Median(),
+        attacks=[FreeRider((2,), "disguised")],
     ),
     "scaffold-window": on(
-        "digits", Scaffold(lr=0.1, steps=3, batch_size=8), clock=FixedWindow(0.5, TAU8), rounds=8
+        "digits",
+        Scaffold(lr=0.1, steps=3, batch_size=8),
+        clock=FixedWindow(0.5, TAU8),
+        rounds=8,
     ),
     "scaffold-buffered": on(
         "quadratics", Scaffold(lr=0.1, steps=3), clock=Buffered(2, TAU6), rounds=9
@@ -519,13 +674,17 @@ DATA = (
 
 KEEPING = {
     "keep-all": on("digits", sampler=Uniform(5), keep="all"),
-    "keep-unlearnable": on("quadratics", EXACT, sampler=Uniform(2), keep="unlearnable", rounds=9),
+    "keep-unlearnable": on(
+        "quadratics", EXACT, sampler=Uniform(2), keep="unlearnable", rounds=9
+    ),
     "keep-unlearnable-budget": on(
         "digits",
         sampler=Uniform(3),
         keep="unlearnable",
         rounds=8,
-        unlearning=Budget(epsilon=20.0, delta=0.05, sigma=0.05, participation="optimistic"),
+        unlearning=Budget(
+            epsilon=20.0, delta=0.05, sigma=0.05, participation="optimistic"
+        ),
     ),
     "keep-unlearnable-convex": on(
         "quadratics",
@@ -535,7 +694,9 @@ KEEPING = {
         rounds=9,
         unlearning=Budget(sigma=0.2, strong_convexity=0.5),
     ),
-    "keep-updates": on("digits", sampler=Uniform(5), clock=Buffered(2, TAU8), keep_updates=True),
+    "keep-updates": on(
+        "digits", sampler=Uniform(5), clock=Buffered(2, TAU8), keep_updates=True
+    ),
     "start": on("quadratics", EXACT, start=np.array([1.0, -2.0, 0.5, 3.0])),
     "seed": on("digits", sampler=Uniform(5), seed=7),
     "drop": on("quadratics-steep", EXACT, bad_updates="drop"),
@@ -567,7 +728,8 @@ FORGETTING = {
         sampler=Uniform(3),
         keep="all",
         forget=[
-            {"clients": c, "sigma": 0.003, "heuristic": True, **SHORT} for c in ([1, 4], [7], [0])
+            {"clients": c, "sigma": 0.003, "heuristic": True, **SHORT}
+            for c in ([1, 4], [7], [0])
         ],
     ),
     "unlearn-sifu-kept": on(
@@ -576,7 +738,10 @@ FORGETTING = {
         sampler=Uniform(2),
         keep="unlearnable",
         unlearning=Budget(sigma=0.3),
-        forget=[{"clients": [2], "sigma": 0.3, **SHORT}, {"clients": [0], "sigma": 0.3, **SHORT}],
+        forget=[
+            {"clients": [2], "sigma": 0.3, **SHORT},
+            {"clients": [0], "sigma": 0.3, **SHORT},
+        ],
     ),
     "unlearn-sifu-convex": on(
         "quadratics",
@@ -605,7 +770,14 @@ FORGETTING = {
         "digits-logistic",
         sampler=Uniform(5),
         server=Momentum(lr=0.5),
-        forget=[{"clients": [2, 3], "method": "fine-tune", "measure_forgotten": True, **SHORT}],
+        forget=[
+            {
+                "clients": [2, 3],
+                "method": "fine-tune",
+                "measure_forgotten": True,
+                **SHORT,
+            }
+        ],
     ),
     "unlearn-last": on(
         "quadratics",
@@ -634,7 +806,15 @@ FORGETTING = {
         "digits",
         sampler=Uniform(5),
         keep_updates=True,
-        forget=[{"clients": [1], "method": "fed-accum", "target": 0.99, "held_out": True, **SHORT}],
+        forget=[
+            {
+                "clients": [1],
+                "method": "fed-accum",
+                "target": 0.99,
+                "held_out": True,
+                **SHORT,
+            }
+        ],
     ),
     "unlearn-fed-accum-twice": on(
         "quadratics",
@@ -643,7 +823,8 @@ FORGETTING = {
         server=Momentum(lr=0.5),
         keep_updates=True,
         forget=[
-            {"clients": c, "method": "fed-accum", "target": 0.0, **SHORT} for c in ([1], [0, 4])
+            {"clients": c, "method": "fed-accum", "target": 0.0, **SHORT}
+            for c in ([1], [0, 4])
         ],
     ),
 }
@@ -731,13 +912,17 @@ def _twins() -> Iterator[tuple[str, Case]]:
         case, workers = WHOLE[name], 1 + k % 3 % 2
         yield (
             f"{name}+{how}",
-            dataclasses.replace(case, like=name, how=how, after=_half(case), workers=workers),
+            dataclasses.replace(
+                case, like=name, how=how, after=_half(case), workers=workers
+            ),
         )
     for name in WORKERS:
         case = WHOLE[name]
         yield (
             f"{name}+two-workers",
-            dataclasses.replace(case, like=name, options={**case.options, "backend": TWO}),
+            dataclasses.replace(
+                case, like=name, options={**case.options, "backend": TWO}
+            ),
         )
 
 

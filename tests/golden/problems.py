@@ -33,14 +33,18 @@ def images(side: int, clients: int) -> Any:
     """Eight random images for each client, in three classes."""
     rng = np.random.default_rng(side)
     x = rng.integers(0, 256, (8 * clients, 1, side, side), dtype=np.uint8)
-    return poise.federation((x, np.arange(len(x)) % 3), clients=clients, test_share=0.25)
+    return poise.federation(
+        (x, np.arange(len(x)) % 3), clients=clients, test_share=0.25
+    )
 
 
 def text() -> Any:
     """Windows of five letters, and the next letter."""
     rng = np.random.default_rng(5)
     x = rng.integers(0, 6, (40, 5))
-    return poise.federation((x, x.sum(axis=1) % 6), clients=4, vocabulary=6, test_share=0.2)
+    return poise.federation(
+        (x, x.sum(axis=1) % 6), clients=4, vocabulary=6, test_share=0.2
+    )
 
 
 def numbers() -> Any:
@@ -79,12 +83,21 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     # batched kernels
     "digits": lambda: (digits(), mlp()),
     "digits-equal": lambda: (digits(importance="equal"), mlp()),
-    "digits-weighed": lambda: (digits("iid", importance=[1, 2, 3, 4, 4, 3, 2, 1]), mlp()),
+    "digits-weighed": lambda: (
+        digits("iid", importance=[1, 2, 3, 4, 4, 3, 2, 1]),
+        mlp(),
+    ),
     "digits-own-tests": lambda: (digits(client_test_share=0.3), mlp()),
     "digits-two-layers": lambda: (digits(), poise.task("mlp", hidden=[6, 5])),
     "digits-double": lambda: (digits(), mlp(dtype="float64")),
-    "digits-logistic": lambda: (digits("iid", clients=10, samples=400), poise.task("logistic")),
-    "digits-riders": lambda: (digits("iid", clients=6, free_riders=2), poise.task("logistic")),
+    "digits-logistic": lambda: (
+        digits("iid", clients=10, samples=400),
+        poise.task("logistic"),
+    ),
+    "digits-riders": lambda: (
+        digits("iid", clients=6, free_riders=2),
+        poise.task("logistic"),
+    ),
     "digits-without": lambda: (digits(without=[1, 4]), poise.task("logistic")),
     "numbers": lambda: (numbers(), poise.task("mlp", hidden=5)),
     "quadratics": quadratics,
@@ -105,9 +118,14 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "shards": lambda: (digits("shards", shard_size=10), mlp()),
     "one-class": lambda: (digits("one-class"), mlp()),
     "by-class": lambda: (digits("dirichlet-by-class", kappa=0.5, phi2=0.2), mlp()),
-    "imbalanced": lambda: (digits("imbalanced", ratios=[1.0, 0.5, 0.1] * 2 + [0.3, 0.2]), mlp()),
+    "imbalanced": lambda: (
+        digits("imbalanced", ratios=[1.0, 0.5, 0.1] * 2 + [0.3, 0.2]),
+        mlp(),
+    ),
     "by-key": lambda: (
-        poise.federation("synthetic", "by-key", clients=6, size=20, features=5, classes=3),
+        poise.federation(
+            "synthetic", "by-key", clients=6, size=20, features=5, classes=3
+        ),
         mlp(),
     ),
     # clients made on demand
@@ -115,13 +133,22 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         digits("iid", clients=10**6, on_demand=True, samples_per_client=12),
         mlp(),
     ),
-    "crowd-dirichlet": lambda: (digits(clients=5000, on_demand=True, samples_per_client=12), mlp()),
+    "crowd-dirichlet": lambda: (
+        digits(clients=5000, on_demand=True, samples_per_client=12),
+        mlp(),
+    ),
     "crowd-one-class": lambda: (
         digits("one-class", clients=5000, on_demand=True, samples_per_client=12),
         mlp(),
     ),
     "crowd-imbalanced": lambda: (
-        digits("imbalanced", clients=5000, on_demand=True, samples_per_client=20, equal_sizes=True),
+        digits(
+            "imbalanced",
+            clients=5000,
+            on_demand=True,
+            samples_per_client=20,
+            equal_sizes=True,
+        ),
         mlp(),
     ),
     # corruptions
@@ -135,12 +162,18 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     ),
     "domains": lambda: (
         digits(
-            corruption=[{"name": "domain", "seed": 2}, {"name": "flip-labels", "rate": 0.3}],
+            corruption=[
+                {"name": "domain", "seed": 2},
+                {"name": "flip-labels", "rate": 0.3},
+            ],
             client_test_share=0.2,
         ),
         mlp(),
     ),
-    "own-domain": lambda: (digits().with_corruption("domain", transforms=shifted), mlp()),
+    "own-domain": lambda: (
+        digits().with_corruption("domain", transforms=shifted),
+        mlp(),
+    ),
 }
 
 

@@ -72,14 +72,21 @@ def _trained(case: Case, folder: Path) -> Any:
             shutil.copytree(place, left)
 
     first = poise.train(
-        fed, task, out=place, callbacks=[note], stop=lambda: len(done) >= case.after, **case.options
+        fed,
+        task,
+        out=place,
+        callbacks=[note],
+        stop=lambda: len(done) >= case.after,
+        **case.options,
     )
     first.close()
     if case.how == "torn":
         newest = left / "models" / f"{case.after:08d}.safetensors"
         newest.write_bytes(newest.read_bytes()[:100])
     resumed = place if case.how == "stopped" else left
-    return poise.resume(resumed, federation=fed, task=task, backend=Local(workers=case.workers))
+    return poise.resume(
+        resumed, federation=fed, task=task, backend=Local(workers=case.workers)
+    )
 
 
 def ended(run: Any) -> dict[str, Any]:
@@ -88,13 +95,23 @@ def ended(run: Any) -> dict[str, Any]:
     hashes = {
         "model": digest(run.model),
         "weights": digest(run.weights),
-        "metrics": digest(*[part for name, values in metrics.items() for part in (name, values)]),
+        "metrics": digest(
+            *[part for name, values in metrics.items() for part in (name, values)]
+        ),
         "times": digest(run.times),
         "contributions": digest(
-            *[part for name in run.contributions.dtype.names for part in (name, _of(run, name))]
+            *[
+                part
+                for name in run.contributions.dtype.names
+                for part in (name, _of(run, name))
+            ]
         ),
         "measurements": digest(
-            *[part for name in run.measurements for part in (name, run.measurement(name))]
+            *[
+                part
+                for name in run.measurements
+                for part in (name, run.measurement(name))
+            ]
         ),
         "refusals": digest(json.dumps(run.refusals)),
         "bytes": digest(run.bytes_up, run.bytes_down),
@@ -194,7 +211,9 @@ def _arithmetic() -> list[Any]:
     results: list[Any] = []
     for dtype in (torch.float32, torch.float64):
         for n, k, m in ((3, 5, 7), (8, 64, 8), (40, 65, 10), (33, 129, 17)):
-            left, right = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((n, k), (k, m)))
+            left, right = (
+                torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((n, k), (k, m))
+            )
             results += [
                 left @ right,
                 right.T @ left.T,
@@ -203,9 +222,12 @@ def _arithmetic() -> list[Any]:
                 torch.linalg.vector_norm(left),
             ]
         stack, others = (
-            torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((5, 8, 64), (5, 64, 9))
+            torch.from_numpy(_fixed(*shape)).to(dtype)
+            for shape in ((5, 8, 64), (5, 64, 9))
         )
-        results.append(torch.baddbmm(torch.from_numpy(_fixed(5, 8, 9)).to(dtype), stack, others))
+        results.append(
+            torch.baddbmm(torch.from_numpy(_fixed(5, 8, 9)).to(dtype), stack, others)
+        )
         results += [
             stack.exp(),
             stack.softmax(dim=2),
@@ -219,7 +241,8 @@ def _arithmetic() -> list[Any]:
             stack.abs().sqrt(),
         ]
         image, kernel = (
-            torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((4, 2, 9, 9), (3, 2, 3, 3))
+            torch.from_numpy(_fixed(*shape)).to(dtype)
+            for shape in ((4, 2, 9, 9), (3, 2, 3, 3))
         )
         image.requires_grad_()
         kernel.requires_grad_()

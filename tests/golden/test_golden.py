@@ -87,11 +87,17 @@ def _first_difference(stored: Any, result: Any, where: str = "") -> str:
     """Return the first difference of two summaries; an accuracy may differ by two samples."""
     if isinstance(stored, dict) and isinstance(result, dict):
         for key in {**stored, **result}:
-            difference = _first_difference(stored.get(key), result.get(key), f"{where}/{key}")
+            difference = _first_difference(
+                stored.get(key), result.get(key), f"{where}/{key}"
+            )
             if difference:
                 return difference
         return ""
-    if isinstance(stored, list) and isinstance(result, list) and len(stored) == len(result):
+    if (
+        isinstance(stored, list)
+        and isinstance(result, list)
+        and len(stored) == len(result)
+    ):
         for index, (before, now) in enumerate(zip(stored, result, strict=True)):
             difference = _first_difference(before, now, f"{where}/{index}")
             if difference:
@@ -125,7 +131,9 @@ def test_every_part_has_a_golden_case(slot: str) -> None:
     ):
         getattr(poise, module)
     registered = {
-        (slot, name) for name, cls in parts_of(slot).items() if cls.__module__.startswith("poise.")
+        (slot, name)
+        for name, cls in parts_of(slot).items()
+        if cls.__module__.startswith("poise.")
     }
     covered = {part for case in WHOLE.values() for part in parts_in(case.options)}
     missing = sorted(name for _, name in registered - covered - EXCEPT)
@@ -152,9 +160,16 @@ def summary(name: str) -> dict[str, Any]:
 
 def test_free_riders_are_quarantined() -> None:
     assert summary("audit-warn")["audit events"] == 2
-    for name in ("audit-quarantine", "audit-quarantine-sampled", "audit-quarantine-window"):
+    for name in (
+        "audit-quarantine",
+        "audit-quarantine-sampled",
+        "audit-quarantine-window",
+    ):
         assert summary(name)["audit events"] == 2, name
-    same = {name: STORED["cases"][name]["hashes"] for name in ("audit-warn", "audit-quarantine")}
+    same = {
+        name: STORED["cases"][name]["hashes"]
+        for name in ("audit-warn", "audit-quarantine")
+    }
     assert same["audit-warn"]["weights"] != same["audit-quarantine"]["weights"]
     assert same["audit-warn"]["audit"] != same["audit-quarantine"]["audit"]
 
@@ -168,15 +183,20 @@ def test_updates_are_refused_and_models_are_dropped() -> None:
         "synchronous-both",
     ):
         assert summary(name)["refusals"] > 0, name
-    kept = {name: summary(name)["kept"] for name in ("keep-all", "keep-unlearnable", "sgd")}
+    kept = {
+        name: summary(name)["kept"] for name in ("keep-all", "keep-unlearnable", "sgd")
+    }
     assert kept["keep-all"] == list(range(6))
     assert kept["sgd"] == [0, 4, 5]
-    assert len(kept["keep-unlearnable"]) > 3, "versions that only an unlearning request needs"
+    assert len(kept["keep-unlearnable"]) > 3, (
+        "versions that only an unlearning request needs"
+    )
 
 
 def test_requests_restart_half_way() -> None:
     node = [
-        summary(name)["request 1: restart"][1] for name in ("unlearn-sifu", "unlearn-sifu-kept")
+        summary(name)["request 1: restart"][1]
+        for name in ("unlearn-sifu", "unlearn-sifu-kept")
     ]
     assert all(0 < n < 8 for n in node), node
     assert summary("unlearn-sifu-thrice")["request 3: restart"][0] < 2, (

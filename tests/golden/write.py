@@ -24,9 +24,13 @@ def main(words: list[str]) -> None:
     """Run the cases that have stored results, and write the results."""
     known = json.loads(GOLDEN.read_text()) if words else {"cases": {}}
     if words and known["fingerprint"] != fingerprint():
-        sys.exit("this machine does not round like the one that wrote golden.json: write all cases")
+        sys.exit(
+            "this machine does not round like the one that wrote golden.json: write all cases"
+        )
     named = [name for name, case in CASES.items() if not case.like]
-    chosen = [name for name in named if not words or any(word in name for word in words)]
+    chosen = [
+        name for name in named if not words or any(word in name for word in words)
+    ]
     results = {name: outcome(name) for name in chosen}
     cases = {name: results.get(name) or known["cases"][name] for name in named}
     text = json.dumps({"fingerprint": fingerprint(), "cases": cases}, indent=1)

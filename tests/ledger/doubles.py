@@ -74,6 +74,11 @@ def composition(rounds: int = 20, **choice: object) -> Composition:
 
     fed = quadratics()
     keep = choice.pop("keep", "last")
-    chosen = {"solver": SGD(lr=0.1, steps=3), "clock": FirstCome(), "server": Velocity(), **choice}
+    chosen = {
+        "solver": SGD(lr=0.1, steps=3),
+        "clock": FirstCome(),
+        "server": Velocity(),
+        **choice,
+    }
     options = RunOptions(rounds=rounds, metrics=("client_loss",), keep=keep)  # type: ignore[arg-type]
     return composed(fed, fed.task, chosen, options)

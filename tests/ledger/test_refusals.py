@@ -34,7 +34,9 @@ class Poison:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_run_stops_at_an_update_that_is_not_finite(value: float, tmp_path: Path) -> None:
+def test_a_run_stops_at_an_update_that_is_not_finite(
+    value: float, tmp_path: Path
+) -> None:
     fed = quadratics()
     with pytest.raises(
         UpdateRefused, match="round 0: client 2 sent an update that is not finite"
@@ -76,7 +78,12 @@ def test_a_round_in_which_everyone_is_refused_changes_nothing() -> None:
     fed = quadratics()
     everyone = Poison(clients=(0, 1, 2, 3))
     run = poise.train(
-        fed, fed.task, SGD(lr=0.1, steps=1), rounds=2, attacks=[everyone], bad_updates="drop"
+        fed,
+        fed.task,
+        SGD(lr=0.1, steps=1),
+        rounds=2,
+        attacks=[everyone],
+        bad_updates="drop",
     )
     assert len(run.refusals) == 8
     assert run.model.tobytes() == run.models(0).tobytes()
@@ -86,7 +93,10 @@ def test_a_round_in_which_everyone_is_refused_changes_nothing() -> None:
 def test_the_command_line_drops_diverging_clients_too(tmp_path: Path) -> None:
     text = small(rounds=2, bad_updates='"drop"').replace("lr = 0.1", "lr = 1e30")
     (tmp_path / "exp.toml").write_text(text)
-    assert call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code == 0
+    assert (
+        call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code
+        == 0
+    )
     with opened(tmp_path / "out" / "seed-0") as run:
         assert len(run.refusals) == 8, "everyone diverges at this rate"
         assert run.rounds == 2
@@ -97,7 +107,9 @@ def test_a_run_that_failed_in_the_middle_keeps_what_was_before(tmp_path: Path) -
     readable."""
     fed = quadratics()
     with pytest.raises(UpdateRefused, match=r"round \d+: client \d sent"):
-        poise.train(fed, fed.task, SGD(lr=1e40, steps=2), rounds=50, out=tmp_path / "run")
+        poise.train(
+            fed, fed.task, SGD(lr=1e40, steps=2), rounds=50, out=tmp_path / "run"
+        )
     with opened(tmp_path / "run") as run:
         assert 0 < run.rounds < 50
         assert run.meta["status"] == "failed"

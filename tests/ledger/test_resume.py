@@ -94,7 +94,9 @@ def test_a_callback_that_raises_leaves_a_whole_run(whole: Path, tmp_path: Path) 
             raise RuntimeError("the user's own mistake")
 
     with pytest.raises(RuntimeError, match="own mistake"):
-        run_experiment(parse(small(rounds=ROUNDS)), tmp_path, [0], lambda seed, made: [fails])
+        run_experiment(
+            parse(small(rounds=ROUNDS)), tmp_path, [0], lambda seed, made: [fails]
+        )
     with opened(tmp_path / "seed-0") as run:
         assert run.rounds == 5
     resume(tmp_path / "seed-0").close()
@@ -122,7 +124,9 @@ def test_work_under_way_and_the_servers_state_are_taken_up(
         )
 
 
-def test_a_damaged_state_of_the_server_takes_the_run_one_round_back(tmp_path: Path) -> None:
+def test_a_damaged_state_of_the_server_takes_the_run_one_round_back(
+    tmp_path: Path,
+) -> None:
     made = composition(rounds=20)
     begin(made, tmp_path / "whole").close()
     callback, stop = stopping(11)
@@ -138,7 +142,9 @@ def test_a_damaged_version_under_way_takes_the_run_further_back(tmp_path: Path) 
     callback, stop = stopping(11)
     begin(made, tmp_path / "pieces", [callback], stop).close()
     flying = [
-        p for p in (tmp_path / "pieces" / "models").glob("0000000?.safetensors") if p.name[7] != "0"
+        p
+        for p in (tmp_path / "pieces" / "models").glob("0000000?.safetensors")
+        if p.name[7] != "0"
     ]
     assert flying
     for path in flying:
@@ -160,7 +166,12 @@ def arrays(seed: int = 0) -> Any:
 
 def train_arrays(path: Path, **more: Any) -> Run:
     return poise.train(
-        arrays(), poise.task("logistic"), SGD(lr=0.1, steps=2), rounds=6, out=path, **more
+        arrays(),
+        poise.task("logistic"),
+        SGD(lr=0.1, steps=2),
+        rounds=6,
+        out=path,
+        **more,
     )
 
 
@@ -169,7 +180,8 @@ def test_a_run_of_given_data_needs_them_again(tmp_path: Path) -> None:
     callback, stop = stopping(3)
     train_arrays(tmp_path / "pieces", callbacks=[callback], stop=stop).close()
     with pytest.raises(
-        InvalidOption, match=r"experiment\.toml: the data of this run were Python objects"
+        InvalidOption,
+        match=r"experiment\.toml: the data of this run were Python objects",
     ) as caught:
         resume(tmp_path / "pieces")
     assert "federation=" in caught.value.hint
@@ -217,8 +229,12 @@ def test_a_run_of_a_given_task_needs_it_again(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="no \\[task\\]") as caught:
         resume(tmp_path / "run")
     assert "task=" in caught.value.hint
-    wider = poise.Task(module=torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 12)))
-    with pytest.raises(IncompatibleParts, match="780 parameters, the model of the run 650"):
+    wider = poise.Task(
+        module=torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 12))
+    )
+    with pytest.raises(
+        IncompatibleParts, match="780 parameters, the model of the run 650"
+    ):
         resume(tmp_path / "run", task=wider)
     resume(tmp_path / "run", task=task).close()
     same(tmp_path / "run", tmp_path / "whole")
@@ -228,7 +244,9 @@ def test_a_run_of_quadratics_is_taken_up(tmp_path: Path) -> None:
     fed = quadratics()
 
     def go(out: Path, **more: Any) -> Run:
-        return poise.train(fed, fed.task, SGD(lr=0.1, steps=2), rounds=5, out=out, **more)
+        return poise.train(
+            fed, fed.task, SGD(lr=0.1, steps=2), rounds=5, out=out, **more
+        )
 
     go(tmp_path / "whole").close()
     callback, stop = stopping(2)
@@ -244,18 +262,24 @@ def test_a_taken_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "experiment.toml").write_text(small(rounds=2))  # someone's own file, not a run
+    (tmp_path / "experiment.toml").write_text(
+        small(rounds=2)
+    )  # someone's own file, not a run
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(LedgerError, match="is not a run folder"):
             resume(path)
     assert [p.name for p in tmp_path.iterdir()] == ["experiment.toml"]
 
 
-def test_a_run_with_a_budget_of_time_knows_whether_it_was_stopped(tmp_path: Path) -> None:
+def test_a_run_with_a_budget_of_time_knows_whether_it_was_stopped(
+    tmp_path: Path,
+) -> None:
     fed = quadratics()
 
     def go(out: Path, **more: Any) -> Run:
-        return poise.train(fed, fed.task, SGD(lr=0.1, steps=2), time=5.0, out=out, **more)
+        return poise.train(
+            fed, fed.task, SGD(lr=0.1, steps=2), time=5.0, out=out, **more
+        )
 
     whole = go(tmp_path / "whole")
     assert (whole.rounds, whole.meta["status"]) == (5, "done")

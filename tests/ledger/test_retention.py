@@ -57,7 +57,9 @@ def test_versions_that_somebody_works_on_stay() -> None:
 def test_unlearnable_keeps_the_model_before_each_first_contribution() -> None:
     """Clients 0 and 1 join at once, 2 in aggregation 3, 3 in aggregation 5."""
     cohorts = [(0, 1), (1,), (0,), (0, 2), (1, 2), (3,), (0, 3), (1, 3)]
-    assert kept(Retention("unlearnable"), [record(n, c) for n, c in enumerate(cohorts)]) == {
+    assert kept(
+        Retention("unlearnable"), [record(n, c) for n, c in enumerate(cohorts)]
+    ) == {
         0,
         3,
         5,
@@ -71,7 +73,8 @@ def test_unlearnable_keeps_what_forgetting_any_client_can_start_from(
     cohorts: list[set[int]],
 ) -> None:
     held = kept(
-        Retention("unlearnable"), [record(n, tuple(sorted(c))) for n, c in enumerate(cohorts)]
+        Retention("unlearnable"),
+        [record(n, tuple(sorted(c))) for n, c in enumerate(cohorts)],
     )
     for client in set().union(*cohorts):
         first = next(n for n, cohort in enumerate(cohorts) if client in cohort)
@@ -92,9 +95,11 @@ def test_what_is_on_disk_follows_the_rule(keep: str, tmp_path: Path) -> None:
     with opened(path) as run:
         within = sensitivity(run) <= Budget().limit
         restarts = {int(np.flatnonzero(within[:, i])[-1]) for i in range(run.clients)}
-        expected = {"all": set(range(9)), "last": {0, 7, 8}, "unlearnable": {0, 7, 8} | restarts}[
-            keep
-        ]
+        expected = {
+            "all": set(range(9)),
+            "last": {0, 7, 8},
+            "unlearnable": {0, 7, 8} | restarts,
+        }[keep]
         assert set(run.kept) == expected
         for n in run.kept:
             assert run.models(n).shape == run.model.shape
@@ -110,7 +115,9 @@ def test_the_rule_is_remembered_over_a_resume(tmp_path: Path) -> None:
     pieces = run_into(text, tmp_path / "pieces", stop_after=2)
     for _ in range(3):
         seen: list[Record] = []
-        resume(pieces, callbacks=[seen.append], stop=lambda seen=seen: len(seen) >= 2).close()  # type: ignore[misc]
+        resume(
+            pieces, callbacks=[seen.append], stop=lambda seen=seen: len(seen) >= 2
+        ).close()  # type: ignore[misc]
     resume(pieces).close()
     with opened(whole) as a, opened(pieces) as b:
         assert a.kept == b.kept
@@ -118,5 +125,7 @@ def test_the_rule_is_remembered_over_a_resume(tmp_path: Path) -> None:
 
 def test_states_of_the_server_are_kept_for_two_rounds(tmp_path: Path) -> None:
     begin(composition(rounds=6), tmp_path / "run").close()
-    states = sorted(p.name for p in (tmp_path / "run" / "models").glob("*.state.safetensors"))
+    states = sorted(
+        p.name for p in (tmp_path / "run" / "models").glob("*.state.safetensors")
+    )
     assert states == ["00000005.state.safetensors", "00000006.state.safetensors"]

@@ -33,13 +33,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def by_hand(values: list[float], path: Path | None = None) -> Run:
     """A run whose accuracy took these values (nan: not measured)."""
     ledger = Ledger.create(
-        path, {"clients": 2, "seed": 0, "keep": "all", "experiment": "", "status": "done"}, {}
+        path,
+        {"clients": 2, "seed": 0, "keep": "all", "experiment": "", "status": "done"},
+        {},
     )
     theta = torch.zeros(3)
     ledger.start(theta)
     for n, value in enumerate(values):
         metrics: dict[str, Any] = (
-            {} if np.isnan(value) else {"accuracy": value, "client_loss": np.array([value, 1.0])}
+            {}
+            if np.isnan(value)
+            else {"accuracy": value, "client_loss": np.array([value, 1.0])}
         )
         made = (
             Contribution(n % 2, n, 0, 0.5, 0.25, 1.0, 10, 1),
@@ -62,7 +66,11 @@ def test_shapes_and_missing_measurements(path: Path) -> None:
         assert run.weights.shape == (6, 10)
         assert ((run.weights > 0).sum(axis=1) == 4).all()
         assert run.times.tolist() == [1, 2, 3, 4, 5, 6]
-        assert run.bytes_up.tolist() == run.bytes_down.tolist() == [4 * 4 * len(run.model)] * 6
+        assert (
+            run.bytes_up.tolist()
+            == run.bytes_down.tolist()
+            == [4 * 4 * len(run.model)] * 6
+        )
         assert len(run.contributions) == 24
         assert run.refusals == []
         sizes = run.array("sizes")
@@ -75,11 +83,21 @@ def test_shapes_and_missing_measurements(path: Path) -> None:
 
 def test_the_last_round_is_always_measured(tmp_path: Path) -> None:
     with opened(run_into(small(rounds=5, evaluate_every=3), tmp_path)) as run:
-        assert np.isnan(run.metric("accuracy")).tolist() == [True, True, False, True, False]
+        assert np.isnan(run.metric("accuracy")).tolist() == [
+            True,
+            True,
+            False,
+            True,
+            False,
+        ]
 
 
 def test_a_client_drawn_twice_counts_with_the_sum_of_its_coefficients() -> None:
-    assert by_hand([0.1, 0.2, 0.3]).weights.tolist() == [[0.75, 0], [0, 0.75], [0.75, 0]]
+    assert by_hand([0.1, 0.2, 0.3]).weights.tolist() == [
+        [0.75, 0],
+        [0, 0.75],
+        [0.75, 0],
+    ]
 
 
 def test_models_are_those_that_were_kept(path: Path) -> None:
@@ -88,7 +106,8 @@ def test_models_are_those_that_were_kept(path: Path) -> None:
         assert run.models(6).tobytes() == run.model.tobytes()
         assert run.models(0).shape == run.model.shape
         with pytest.raises(
-            LedgerError, match=r"00000003\.safetensors is not there: that model was not kept"
+            LedgerError,
+            match=r"00000003\.safetensors is not there: that model was not kept",
         ):
             run.models(3)
         for n in (-1, 7):
@@ -109,16 +128,27 @@ def test_memory_and_disk_hold_the_same_run(tmp_path: Path) -> None:
     fed = quadratics(8)
     one = poise.train(fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=3)
     two = poise.train(
-        fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=3, out=tmp_path / "run"
+        fed,
+        fed.task,
+        SGD(lr=0.1, steps=2),
+        Uniform(3),
+        rounds=5,
+        seed=3,
+        out=tmp_path / "run",
     )
     assert one.digest == two.digest
     assert one.model.tobytes() == two.model.tobytes()
-    three = poise.train(fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=4)
+    three = poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=4
+    )
     assert three.digest != one.digest
 
 
 def test_unknown_metrics_are_refused_by_the_nearest_name(path: Path) -> None:
-    with opened(path) as run, pytest.raises(InvalidOption, match="did you mean 'accuracy'"):
+    with (
+        opened(path) as run,
+        pytest.raises(InvalidOption, match="did you mean 'accuracy'"),
+    ):
         run.metric("acuracy")
 
 
@@ -159,7 +189,12 @@ def test_smoothness_is_the_spread_of_the_changes_over_their_mean() -> None:
 def test_every_digest_vouches_for_all_before_it() -> None:
     one, other = by_hand([0.1, 0.2, 0.3]), by_hand([0.1000001, 0.2, 0.3])
     digests = [
-        [d for (d,) in run._ledger.database.execute("SELECT digest FROM rounds ORDER BY n")]
+        [
+            d
+            for (d,) in run._ledger.database.execute(
+                "SELECT digest FROM rounds ORDER BY n"
+            )
+        ]
         for run in (one, other)
     ]
     assert all(a != b for a, b in zip(*digests, strict=True))
@@ -181,13 +216,18 @@ def test_a_digest_covers_everything_but_wall_clock_time() -> None:
         dataclasses.replace(record, contributions=()),
         dataclasses.replace(record, index=1),
         *(
-            dataclasses.replace(record, contributions=(dataclasses.replace(made[0], **{name: 3}),))
+            dataclasses.replace(
+                record, contributions=(dataclasses.replace(made[0], **{name: 3}),)
+            )
             for name in (f.name for f in dataclasses.fields(made[0]))
         ),
     ]
-    digests = {rows.digest_of(rows.GENESIS, other, rows.Hashes("m")) for other in others}
+    digests = {
+        rows.digest_of(rows.GENESIS, other, rows.Hashes("m")) for other in others
+    }
     digests |= {
-        rows.digest_of(rows.GENESIS, record, h) for h in (rows.Hashes("n"), rows.Hashes("m", "s"))
+        rows.digest_of(rows.GENESIS, record, h)
+        for h in (rows.Hashes("n"), rows.Hashes("m", "s"))
     }
     assert len(digests) == len(others) + 2
     assert first not in digests
@@ -216,11 +256,15 @@ def test_what_is_no_run_is_refused_by_name(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(LedgerError, match="is not a run folder"):
         open_run(tmp_path / name)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"], "reading makes no files"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"], (
+        "reading makes no files"
+    )
 
 
 @pytest.mark.parametrize("version", ["1", "6", "new"])
-def test_another_schema_version_is_refused_and_left_alone(version: str, tmp_path: Path) -> None:
+def test_another_schema_version_is_refused_and_left_alone(
+    version: str, tmp_path: Path
+) -> None:
     by_hand([0.1], tmp_path / "run").close()
     with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (version,))
@@ -255,7 +299,10 @@ def test_a_reader_cannot_write(path: Path) -> None:
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_a_store_gives_back_what_it_was_given(where: str, tmp_path: Path) -> None:
     store = MemoryStore() if where == "memory" else FileStore(tmp_path / "models")
-    tensors = {"theta": torch.arange(5.0), "velocity": torch.ones(2, 2, dtype=torch.float64)}
+    tensors = {
+        "theta": torch.arange(5.0),
+        "velocity": torch.ones(2, 2, dtype=torch.float64),
+    }
     digest = store.put("00000001", tensors)
     assert digest == content_hash(tensors)
     found = store.get("00000001", digest)
@@ -263,7 +310,9 @@ def test_a_store_gives_back_what_it_was_given(where: str, tmp_path: Path) -> Non
         k: (v.dtype, v.tolist()) for k, v in tensors.items()
     }
     tensors["theta"][0] = 7.0
-    assert store.get("00000001")["theta"][0] == 0.0, "what is kept does not change afterwards"
+    assert store.get("00000001")["theta"][0] == 0.0, (
+        "what is kept does not change afterwards"
+    )
     assert store.keys() == ["00000001"]
     store.drop("00000001")
     store.drop("00000001")

@@ -19,9 +19,17 @@ from poise.training import resume
 KEEPING = small(rounds=6, keep_updates="true")
 
 
-def trained(out: Path | None = None, keep_updates: bool = True, **options: object) -> poise.Run:
+def trained(
+    out: Path | None = None, keep_updates: bool = True, **options: object
+) -> poise.Run:
     fed = quadratics()
-    given = {"solver": SGD(lr=0.2, steps=2), "rounds": 5, "keep": "all", "out": out, **options}
+    given = {
+        "solver": SGD(lr=0.2, steps=2),
+        "rounds": 5,
+        "keep": "all",
+        "out": out,
+        **options,
+    }
     return poise.train(fed, fed.task, keep_updates=keep_updates, **given)
 
 
@@ -72,7 +80,9 @@ def test_a_killed_run_keeps_the_same_updates(tmp_path: Path) -> None:
         Command(tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out"),
         tmp_path / "out" / "seed-0",
     )
-    while command.alive and not (run / "models" / "00000020.updates.safetensors").exists():
+    while (
+        command.alive and not (run / "models" / "00000020.updates.safetensors").exists()
+    ):
         pass
     command.kill()
     resume(run).close()
@@ -87,11 +97,16 @@ def test_an_altered_file_of_updates_is_named(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with opened(tmp_path / "run") as run, pytest.raises(LedgerError, match=r"00000003\.updates"):
+    with (
+        opened(tmp_path / "run") as run,
+        pytest.raises(LedgerError, match=r"00000003\.updates"),
+    ):
         run.verify()
 
 
-def test_a_ledger_that_is_made_again_still_vouches_for_the_updates(tmp_path: Path) -> None:
+def test_a_ledger_that_is_made_again_still_vouches_for_the_updates(
+    tmp_path: Path,
+) -> None:
     whole, path = run_into(KEEPING, tmp_path / "a"), run_into(KEEPING, tmp_path / "b")
     with sqlite3.connect(path / "ledger.sqlite") as database:
         database.execute("UPDATE contributions SET coefficient = 9 WHERE n = 4")

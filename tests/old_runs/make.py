@@ -155,7 +155,11 @@ def trained(name: str, folder: Path, stop_after: int | None = None) -> Any:
 
 def main() -> None:
     """Make the folders, and the results of an uninterrupted run of each."""
-    expected: dict[str, Any] = {"made by": _version(), "fingerprint": fingerprint(), "runs": {}}
+    expected: dict[str, Any] = {
+        "made by": _version(),
+        "fingerprint": fingerprint(),
+        "runs": {},
+    }
     for name in EXPERIMENTS:
         with tempfile.TemporaryDirectory() as place:
             run = trained(name, Path(place) / "made", STOPPED.get(name))

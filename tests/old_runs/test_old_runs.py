@@ -25,7 +25,16 @@ from poise.core.errors import LedgerError
 
 EXPECT: dict[str, Any] = json.loads(EXPECTED.read_text(encoding="utf-8"))
 SAME_MACHINE = EXPECT["fingerprint"] == fingerprint()
-BITS = ("model", "weights", "metrics", "times", "contributions", "measurements", "kept", "ledger")
+BITS = (
+    "model",
+    "weights",
+    "metrics",
+    "times",
+    "contributions",
+    "measurements",
+    "kept",
+    "ledger",
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:audit", "ignore:the run began with MKL")
 
@@ -63,7 +72,11 @@ def as_expected(run: Any, name: str) -> None:
     )
     for key in ("rounds", "model norm", "model sum", "sums of weights", "last time"):
         np.testing.assert_allclose(
-            result["summary"][key], stored["summary"][key], rtol=1e-4, atol=1e-4, err_msg=key
+            result["summary"][key],
+            stored["summary"][key],
+            rtol=1e-4,
+            atol=1e-4,
+            err_msg=key,
         )
 
 
@@ -76,7 +89,9 @@ def test_folders_are_small_and_at_rest(name: str) -> None:
     assert sum(map(len, held.values())) < 300_000
     assert not [file for file in held if file.endswith(("-wal", "-shm", ".part"))]
     assert not [
-        file for file, content in held.items() if b"/home/" in content or b"/tmp/" in content
+        file
+        for file, content in held.items()
+        if b"/home/" in content or b"/tmp/" in content
     ]
 
 
@@ -149,12 +164,18 @@ def test_a_free_rider_stays_in_quarantine(tmp_path: Path) -> None:
 def test_work_in_flight_arrives_from_the_version_it_began_with(tmp_path: Path) -> None:
     run = poise.resume(copied("in-flight", tmp_path))
     arrived = run.contributions[run.contributions["round"] == STOPPED["in-flight"]]
-    assert {(int(c["client"]), int(c["version"])) for c in arrived} >= {(0, 8), (2, 8), (4, 8)}
+    assert {(int(c["client"]), int(c["version"])) for c in arrived} >= {
+        (0, 8),
+        (2, 8),
+        (4, 8),
+    }
     run.close()
 
 
 def test_the_certificate_holds(tmp_path: Path) -> None:
-    certificate = copied("forgotten", tmp_path) / "unlearning" / "001" / "certificate.json"
+    certificate = (
+        copied("forgotten", tmp_path) / "unlearning" / "001" / "certificate.json"
+    )
     assert len(poise.unlearning.verify(certificate)) > 10
     assert call("verify", certificate, "--json").code == 0
     document = json.loads(certificate.read_text())
@@ -163,8 +184,12 @@ def test_the_certificate_holds(tmp_path: Path) -> None:
 
 
 def test_an_altered_certificate_does_not(tmp_path: Path) -> None:
-    certificate = copied("forgotten", tmp_path) / "unlearning" / "001" / "certificate.json"
-    certificate.write_text(certificate.read_text().replace('"epsilon": 10.0', '"epsilon": 1.0'))
+    certificate = (
+        copied("forgotten", tmp_path) / "unlearning" / "001" / "certificate.json"
+    )
+    certificate.write_text(
+        certificate.read_text().replace('"epsilon": 10.0', '"epsilon": 1.0')
+    )
     assert call("verify", certificate, "--json").code != 0
 
 
@@ -179,7 +204,10 @@ def test_a_second_request_goes_on_from_the_first(tmp_path: Path) -> None:
     unlearned.run.close()
     for number in ("001", "002"):
         assert (
-            call("verify", folder / "unlearning" / number / "certificate.json", "--json").code == 0
+            call(
+                "verify", folder / "unlearning" / number / "certificate.json", "--json"
+            ).code
+            == 0
         ), number
 
 
@@ -187,7 +215,13 @@ def test_a_second_request_goes_on_from_the_first(tmp_path: Path) -> None:
 def test_a_resumed_run_can_unlearn(name: str, folder: Path) -> None:
     poise.resume(folder).close()
     unlearned = poise.unlearn(
-        folder, [2], method="scratch", target=0.0, min_rounds=2, max_rounds=3, heuristic=True
+        folder,
+        [2],
+        method="scratch",
+        target=0.0,
+        min_rounds=2,
+        max_rounds=3,
+        heuristic=True,
     )
     assert 2 <= unlearned.rounds <= 3
     assert unlearned.path is not None

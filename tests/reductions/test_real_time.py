@@ -60,7 +60,9 @@ class Hours:
 
     def answered(self, wait: float) -> list[Key]:
         self.now = max(self.now, min([self.now + wait, *self.out.values()]))
-        came = [key for key, finish in self.out.items() if finish <= self.now * (1 + 1e-12)]
+        came = [
+            key for key, finish in self.out.items() if finish <= self.now * (1 + 1e-12)
+        ]
         for key in came:
             del self.out[key]
         return came
@@ -93,7 +95,11 @@ def train(clock: Any, **more: Any) -> Any:
     fed = poise.federation("digits", "dirichlet", 4, alpha=0.5, seed=1)
     solver = poise.solvers.SGD(lr=0.1, steps=3, batch_size=8)
     return poise.train(
-        fed, poise.task("logistic"), solver, clock=clock, **{"rounds": 7, "seed": 3, **more}
+        fed,
+        poise.task("logistic"),
+        solver,
+        clock=clock,
+        **{"rounds": 7, "seed": 3, **more},
     )
 
 
@@ -122,7 +128,12 @@ def test_real_time_takes_the_steps_of_simulated_time(clock: Any) -> None:
     assert lived.refusals == known.refusals
 
 
-NOBODY_AT_WORK = [Synchronous(), Synchronous(deadline=1.5), Synchronous(enough=2), FixedWindow(2.5)]
+NOBODY_AT_WORK = [
+    Synchronous(),
+    Synchronous(deadline=1.5),
+    Synchronous(enough=2),
+    FixedWindow(2.5),
+]
 
 
 @pytest.mark.parametrize("clock", NOBODY_AT_WORK, ids=str)
@@ -155,18 +166,25 @@ def test_what_was_seen_after_a_step_is_not_waited_for_again() -> None:
 
     nothing = lambda *given, **more: None
     carrier = SimpleNamespace(
-        answered=answered, seconds=lambda: sum(looks), hand_out=nothing, call_off=nothing
+        answered=answered,
+        seconds=lambda: sum(looks),
+        hand_out=nothing,
+        call_off=nothing,
     )
     pace = RealTime(FixedWindow(5.0), carrier)
     assignments = pace.launch(Cohort(np.array([0]), np.ones(1)), InFlight(), 0)
     step, in_flight = pace.next_step(assignments, State(0, torch.zeros(1), {}))
     assert (step.time, step.assignments) == (5.0, ())
-    step, in_flight = pace.next_step((), State(1, torch.zeros(1), {}, in_flight=in_flight))
+    step, in_flight = pace.next_step(
+        (), State(1, torch.zeros(1), {}, in_flight=in_flight)
+    )
     assert (step.time, [f.client for f in step.assignments]) == (10.0, [0])
 
 
 @pytest.mark.parametrize(
-    "clock", [Asynchronous(), Buffered(2), FixedWindow(0.5), Synchronous(enough=2)], ids=str
+    "clock",
+    [Asynchronous(), Buffered(2), FixedWindow(0.5), Synchronous(enough=2)],
+    ids=str,
 )
 @pytest.mark.parametrize("crash", [4, 5, 7])
 def test_a_run_that_died_hands_out_what_was_under_way_again(
@@ -183,7 +201,11 @@ def test_a_run_that_died_hands_out_what_was_under_way_again(
         assert contribution["version"] <= contribution["round"]
     # what the ledger says happened is what gave the model
     poise.clocks.save_schedule(done.schedule, tmp_path / "steps.csv")
-    again = train(poise.clocks.Replay(str(tmp_path / "steps.csv"))) if not clock.waits else None
+    again = (
+        train(poise.clocks.Replay(str(tmp_path / "steps.csv")))
+        if not clock.waits
+        else None
+    )
     assert again is None or again.model.tolist() == done.model.tolist()
 
 
@@ -200,7 +222,9 @@ def test_who_is_late_is_named_and_the_round_goes_on() -> None:
     assert [s.clients.tolist() for s in run.schedule] == [[0, 1, 2], [0, 1, 2]]
 
 
-@pytest.mark.parametrize("clock", [Synchronous(deadline=1.5), Synchronous(enough=2)], ids=str)
+@pytest.mark.parametrize(
+    "clock", [Synchronous(deadline=1.5), Synchronous(enough=2)], ids=str
+)
 def test_weights_make_up_for_who_is_left_out(clock: Any) -> None:
     law = poise.clocks.Exponential([1.0, 0.5, 2.0])
     p = np.array([0.5, 0.3, 0.2])
@@ -227,4 +251,6 @@ def _last(rate: Any, i: int) -> float:
 
 def test_a_client_that_is_never_in_time_has_no_weight() -> None:
     with pytest.raises(poise.PoiseError, match="client 1 never arrives"):
-        Synchronous(deadline=1.0, durations=[0.5, 2.0]).unbiased_weights(None, np.array([0.5, 0.5]))
+        Synchronous(deadline=1.0, durations=[0.5, 2.0]).unbiased_weights(
+            None, np.array([0.5, 0.5])
+        )

@@ -24,7 +24,10 @@ SOLVER = SGD(lr=0.1, epochs=1, batch_size=4)
 def train(solver: Any = SOLVER, **options: Any) -> Run:
     fed = SampleFederation.random([7, 4, 10, 5, 6], seed=1)
     return poise.train(
-        fed, Task("mlp", {"hidden": 5}), solver, **{"rounds": 4, "keep": "all", **options}
+        fed,
+        Task("mlp", {"hidden": 5}),
+        solver,
+        **{"rounds": 4, "keep": "all", **options},
     )
 
 
@@ -39,7 +42,12 @@ REFERENCE = train()
     "options",
     [
         {"sampler": Uniform(5)},
-        {"sampler": Full(), "clock": Synchronous(), "weighting": Proportional(), "server": Add()},
+        {
+            "sampler": Full(),
+            "clock": Synchronous(),
+            "weighting": Proportional(),
+            "server": Add(),
+        },
         {
             "sampler": "full",
             "clock": "synchronous",
@@ -50,13 +58,27 @@ REFERENCE = train()
         {"backend": Local(workers=1)},
         {
             "solver": SGD(
-                lr=0.1, epochs=1, batch_size=4, momentum=0.0, weight_decay=0.0, clip=None, decay=1.0
+                lr=0.1,
+                epochs=1,
+                batch_size=4,
+                momentum=0.0,
+                weight_decay=0.0,
+                clip=None,
+                decay=1.0,
             )
         },
         {"solver": SGD(lr=0.1, epochs=1, batch_size=4, clip=float("inf"))},
         {"keep": "all", "bad_updates": "drop"},
     ],
-    ids=["uniform(N)", "explicit", "by name", "one worker", "explicit sgd", "clip=inf", "drop"],
+    ids=[
+        "uniform(N)",
+        "explicit",
+        "by name",
+        "one worker",
+        "explicit sgd",
+        "clip=inf",
+        "drop",
+    ],
 )
 def test_the_same_run(options: dict[str, Any]) -> None:
     run = train(**options)
@@ -84,7 +106,9 @@ def test_measuring_less_often_changes_no_model(every: int) -> None:
     assert models(run) == models(REFERENCE)
     measured = np.flatnonzero(~np.isnan(run.metric("loss"))) + 1
     assert measured.tolist() == sorted({n for n in range(1, 5) if n % every == 0} | {4})
-    assert np.array_equal(run.metric("loss")[measured - 1], REFERENCE.metric("loss")[measured - 1])
+    assert np.array_equal(
+        run.metric("loss")[measured - 1], REFERENCE.metric("loss")[measured - 1]
+    )
 
 
 def test_measuring_more_changes_no_model() -> None:

@@ -47,8 +47,18 @@ def made_run(
     """A run with these metrics (None = not measured) and these weights (and base weights) per
     client and round."""
     metrics = metrics or {}
-    rounds = rounds if rounds is not None else max((len(v) for v in metrics.values()), default=0)
-    meta = {"seed": seed, "clients": clients, "status": status, "poise": "0.0.test", "keep": "last"}
+    rounds = (
+        rounds
+        if rounds is not None
+        else max((len(v) for v in metrics.values()), default=0)
+    )
+    meta = {
+        "seed": seed,
+        "clients": clients,
+        "status": status,
+        "poise": "0.0.test",
+        "keep": "last",
+    }
     text = tomli_w.dumps(experiment(seed, **sections))
     ledger = Ledger.create(path, {**meta, "experiment": text}, arrays or {}, text)
     theta = torch.zeros(2)
@@ -56,10 +66,14 @@ def made_run(
     for n in range(rounds):
         weights = cohorts[n] if cohorts else {n % clients: 0.5, (n + 1) % clients: 0.5}
         base = bases[n] if bases else weights
-        parts = tuple(Contribution(c, n, 0, base[c], w, 1.0, 10, 5) for c, w in weights.items())
+        parts = tuple(
+            Contribution(c, n, 0, base[c], w, 1.0, 10, 5) for c, w in weights.items()
+        )
         found = {k: v[n] for k, v in metrics.items() if v[n] is not None}
         time = float(times[n]) if times is not None else n + 1.0
-        ledger.append(Record(n, time, parts, found, bytes_up=100, bytes_down=50), theta, {})
+        ledger.append(
+            Record(n, time, parts, found, bytes_up=100, bytes_down=50), theta, {}
+        )
     if path is None:
         return Run(ledger)
     ledger.close()

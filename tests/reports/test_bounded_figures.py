@@ -28,7 +28,9 @@ from poise.graph import SimilarityGraph
 
 def judged(scores: Any, rounds: int = 3, alarm: float = 0.01) -> Audit:
     values = np.asarray(scores, dtype=float)
-    return Audit(values, 10.0**-values, np.tile(values, (rounds, 1)), alarm, Auditor(50))
+    return Audit(
+        values, 10.0**-values, np.tile(values, (rounds, 1)), alarm, Auditor(50)
+    )
 
 
 def test_the_roc_is_scikit_learns() -> None:
@@ -70,7 +72,9 @@ def test_of_many_clients_the_most_suspected_are_drawn() -> None:
 def test_a_binned_map_holds_the_means_of_its_blocks() -> None:
     rows = np.random.default_rng(2).standard_normal((7, 4))
     graph = SimilarityGraph(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-    whole, small = (np.asarray(misalignment_map(graph, most).data[0].z) for most in (7, 3))
+    whole, small = (
+        np.asarray(misalignment_map(graph, most).data[0].z) for most in (7, 3)
+    )
     assert small.shape == (3, 3)
     assert small[0, 1] == pytest.approx(whole[:3, 3:6].mean(), rel=1e-6)
     assert small[2, 2] == pytest.approx(whole[6, 6], abs=1e-7)
@@ -102,7 +106,15 @@ def test_a_kept_graph_comes_back(tmp_path: Path) -> None:
 
 def test_inspect_keeps_what_the_console_draws(tmp_path: Path) -> None:
     file = tmp_path / "graph.safetensors"
-    arguments = ("--set", "clients=6", "--out", tmp_path / "page.html", "--keep", file, "--json")
+    arguments = (
+        "--set",
+        "clients=6",
+        "--out",
+        tmp_path / "page.html",
+        "--keep",
+        file,
+        "--json",
+    )
     assert call("inspect", "digits", *arguments).code == 0
     back = kept_graph(file)
     assert back.graph.clients == 6

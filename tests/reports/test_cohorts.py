@@ -42,13 +42,21 @@ def test_staleness_by_hand() -> None:
     """Client 1 needs 1, client 0 needs 2.5: arrivals of versions 0, 1, 0, 2 in aggregations 0, 1,
     2, 3."""
     fed = poise.quadratics(np.eye(2))
-    run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), clock=Asynchronous([2.5, 1.0]), rounds=4)
+    run = poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=1), clock=Asynchronous([2.5, 1.0]), rounds=4
+    )
     mean, largest, _ = cohorts.staleness(run)
     assert mean.tolist() == [0, 0, 2, 1]
     assert largest.tolist() == [0, 0, 2, 1]
     mean, largest, edges = cohorts.staleness(run, most=2)
-    assert (mean.tolist(), largest.tolist(), edges.tolist()) == ([0, 1.5], [0, 2], [0, 2, 4])
-    lines = {trace.name: trace.y.tolist() for trace in cohorts.staleness_figure(run).data}
+    assert (mean.tolist(), largest.tolist(), edges.tolist()) == (
+        [0, 1.5],
+        [0, 2],
+        [0, 2, 4],
+    )
+    lines = {
+        trace.name: trace.y.tolist() for trace in cohorts.staleness_figure(run).data
+    }
     assert lines == {"largest": [0, 0, 2, 1], "mean": [0, 0, 2, 1]}
 
 
@@ -58,10 +66,13 @@ def reporting(losses: list[list[float | None]]) -> Run:
     )
     for n, row in enumerate(losses):
         parts = tuple(
-            Contribution(i, n, 0, 1.0, 1.0, 1.0, 1, 1, loss) for i, loss in enumerate(row)
+            Contribution(i, n, 0, 1.0, 1.0, 1.0, 1, 1, loss)
+            for i, loss in enumerate(row)
         )
         refused = (Refusal(8, n, "too long"),) if n == 1 else ()
-        ledger.append(Record(n, n + 1.0, parts, {}, 1, 1, refusals=refused), torch.zeros(1), {})
+        ledger.append(
+            Record(n, n + 1.0, parts, {}, 1, 1, refusals=refused), torch.zeros(1), {}
+        )
     return Run(ledger)
 
 
@@ -87,7 +98,11 @@ def test_measured_losses_of_all_clients_come_before_reports() -> None:
     assert found[2] == "all clients"
     figure = cohorts.loss_figure(run)
     assert figure is not None
-    assert [trace.name for trace in figure.data] == ["least to largest", "middle half", "median"]
+    assert [trace.name for trace in figure.data] == [
+        "least to largest",
+        "middle half",
+        "median",
+    ]
 
 
 def test_runs_without_losses_have_no_picture_of_them() -> None:
@@ -95,7 +110,9 @@ def test_runs_without_losses_have_no_picture_of_them() -> None:
 
 
 def test_sizes_and_refusals() -> None:
-    sizes, refused = cohorts.cohort_size_figure(reporting([[1.0, 2.0], [1.0], [1.0]])).data
+    sizes, refused = cohorts.cohort_size_figure(
+        reporting([[1.0, 2.0], [1.0], [1.0]])
+    ).data
     assert (sizes.y.tolist(), refused.y.tolist()) == ([2, 1, 1], [0, 1, 0])
 
 

@@ -22,7 +22,10 @@ from reports.ledgers import made_run
 
 
 def group(label: str, finals: list[float], first_seed: int = 0) -> Group:
-    runs = (made_run({"accuracy": [0.1, v]}, seed=first_seed + k) for k, v in enumerate(finals))
+    runs = (
+        made_run({"accuracy": [0.1, v]}, seed=first_seed + k)
+        for k, v in enumerate(finals)
+    )
     return Group(label, tuple(runs))
 
 
@@ -50,21 +53,26 @@ def test_no_significant_difference_is_said_so() -> None:
 
 def test_other_seeds_fall_back_to_welch() -> None:
     words = said(
-        compare([group("a", [0.1, 0.11, 0.12]), group("b", [0.9, 0.91, 0.92], first_seed=7)])
+        compare(
+            [group("a", [0.1, 0.11, 0.12]), group("b", [0.9, 0.91, 0.92], first_seed=7)]
+        )
     )
     assert "higher" in words
     assert "Welch" in words
 
 
 @pytest.mark.parametrize(
-    ("values", "words"), [([0.4], "nothing is claimed"), ([0.4, math.nan], "not finite")]
+    ("values", "words"),
+    [([0.4], "nothing is claimed"), ([0.4, math.nan], "not finite")],
 )
 def test_what_cannot_be_claimed(values: list[float], words: str) -> None:
     assert words in said(compare([group("a", [0.1] * len(values)), group("b", values)]))
 
 
 def test_unreached_targets_are_not_compared() -> None:
-    comparison = compare([group("a", [0.7, 0.7]), group("b", [0.7, 0.2])], targets=[0.6])
+    comparison = compare(
+        [group("a", [0.7, 0.7]), group("b", [0.7, 0.2])], targets=[0.6]
+    )
     assert "cannot be compared" in said(comparison, "rounds to accuracy 0.6")
     assert comparison.sentences[-1].startswith("Each interval")
 
@@ -76,7 +84,9 @@ def test_one_group_has_nothing_to_be_held_against() -> None:
 
 
 def test_json_holds_no_nan() -> None:
-    data = comparison_as_data(compare([group("a", [0.1, math.nan]), group("b", [0.2, 0.3])]))
+    data = comparison_as_data(
+        compare([group("a", [0.1, math.nan]), group("b", [0.2, 0.3])])
+    )
     text = json.dumps(data, allow_nan=False)
     assert json.loads(text)["groups"][0]["scores"]["final accuracy"]["mean"] is None
 

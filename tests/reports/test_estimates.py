@@ -6,7 +6,11 @@ import math
 
 import pytest
 
-from poise.analysis.reports.estimates import estimate, paired_difference, welch_difference
+from poise.analysis.reports.estimates import (
+    estimate,
+    paired_difference,
+    welch_difference,
+)
 
 T2 = 4.30265272974946  # t(0.975) with 2 degrees of freedom
 T4 = 2.77644510519779  # with 4
@@ -32,13 +36,18 @@ def test_no_interval_where_nothing_can_be_said(values: list[float]) -> None:
 
 def test_pairing_removes_what_the_seeds_share() -> None:
     baseline, values = [0.1, 0.5, 0.9], [0.2, 0.61, 1.0]
-    paired, welch = paired_difference(values, baseline), welch_difference(values, baseline)
+    paired, welch = (
+        paired_difference(values, baseline),
+        welch_difference(values, baseline),
+    )
     assert paired.mean == pytest.approx(welch.mean) == pytest.approx(0.31 / 3)
     assert paired.significant is True
     assert welch.significant is False
 
 
-def test_welch_with_equal_variances_and_numbers_is_student_with_pooled_freedom() -> None:
+def test_welch_with_equal_variances_and_numbers_is_student_with_pooled_freedom() -> (
+    None
+):
     d = welch_difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])
     assert d.half_width == pytest.approx(T4 * math.sqrt(1 / 3 + 1 / 3))
     assert d.mean == -1.0

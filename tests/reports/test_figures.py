@@ -23,7 +23,10 @@ LINE = {"accuracy": [0.1, 0.2, 0.4]}
 
 
 def test_band_is_the_interval_over_seeds() -> None:
-    runs = tuple(made_run({"accuracy": [0.1, v]}, seed=k) for k, v in enumerate((0.80, 0.82, 0.87)))
+    runs = tuple(
+        made_run({"accuracy": [0.1, v]}, seed=k)
+        for k, v in enumerate((0.80, 0.82, 0.87))
+    )
     line = curve(Group("g", runs), "accuracy")
     assert line is not None
     assert line.mean.tolist() == pytest.approx([0.1, 0.83])
@@ -70,7 +73,12 @@ def test_nothing_measured_is_an_error_that_says_so() -> None:
 def test_down_sampled_weights_still_sum_to_the_weight_of_an_aggregation() -> None:
     rng = np.random.default_rng(0)
     cohorts = [
-        {int(c): w for c, w in zip(rng.choice(23, 5, replace=False), rng.random(5), strict=True)}
+        {
+            int(c): w
+            for c, w in zip(
+                rng.choice(23, 5, replace=False), rng.random(5), strict=True
+            )
+        }
         for _ in range(11)
     ]
     run = made_run(rounds=11, clients=23, cohorts=cohorts)
@@ -78,10 +86,14 @@ def test_down_sampled_weights_still_sum_to_the_weight_of_an_aggregation() -> Non
     assert image.values.shape == (4, 6)
     totals = run.weights.sum(axis=1)
     means = [
-        totals[a:b].mean() for a, b in zip(image.rounds.edges, image.rounds.edges[1:], strict=False)
+        totals[a:b].mean()
+        for a, b in zip(image.rounds.edges, image.rounds.edges[1:], strict=False)
     ]
     assert image.values.sum(axis=1) == pytest.approx(means)
-    assert "Down-sampled: 23 clients in bins of 4, weights added; 11 aggregations" in image.note
+    assert (
+        "Down-sampled: 23 clients in bins of 4, weights added; 11 aggregations"
+        in image.note
+    )
     exact = heat(run, 100, 100)
     assert exact.values == pytest.approx(run.weights)
     assert exact.note == ""
@@ -95,7 +107,9 @@ def test_weight_map_says_that_it_was_down_sampled() -> None:
 
 def test_class_bars_show_an_even_sample_of_many_clients() -> None:
     counts = np.arange(250 * 3).reshape(250, 3)
-    figure = class_composition(made_run(rounds=1, clients=250, arrays={"label_counts": counts}))
+    figure = class_composition(
+        made_run(rounds=1, clients=250, arrays={"label_counts": counts})
+    )
     assert len(figure.data) == 3
     assert len(figure.data[0].x) == 100
     assert figure.data[0].x[-1] == "249"

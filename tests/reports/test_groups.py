@@ -47,21 +47,30 @@ def test_labels_leave_out_options_that_all_share() -> None:
 
 
 def test_labels_of_data_attacks_and_several_differences() -> None:
-    some = experiment(data={"alpha": 0.1}, attacks=[{"name": "free-rider", "clients": [1]}])
+    some = experiment(
+        data={"alpha": 0.1}, attacks=[{"name": "free-rider", "clients": [1]}]
+    )
     other = experiment(data={"alpha": 1.0})
     made = labels([some, other])
-    assert made == ["alpha=0.1, attacks=free-rider(clients=[1])", "alpha=1, attacks=none"]
+    assert made == [
+        "alpha=0.1, attacks=free-rider(clients=[1])",
+        "alpha=1, attacks=none",
+    ]
 
 
 def test_no_two_labels_are_equal() -> None:
-    long = [experiment(solver={"name": "sgd", "note": "x" * 40 + str(k)}) for k in range(3)]
+    long = [
+        experiment(solver={"name": "sgd", "note": "x" * 40 + str(k)}) for k in range(3)
+    ]
     made = labels(long)
     assert len(set(made)) == 3
     assert len(set(labels([experiment(), experiment(), experiment()]))) == 3
 
 
 def test_data_made_in_python_are_told_apart_by_their_size() -> None:
-    assert [g.label for g in group_runs([made_run(SOME), made_run(SOME, clients=6)])] == [
+    assert [
+        g.label for g in group_runs([made_run(SOME), made_run(SOME, clients=6)])
+    ] == [
         "clients=4",
         "clients=6",
     ]

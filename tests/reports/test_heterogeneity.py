@@ -19,10 +19,14 @@ from poise.graph import SimilarityGraph
 def test_the_density_is_that_of_the_log_normal_law(theta: float, phi: float) -> None:
     mis = np.geomspace(1e-6, 1.0, 50)
     assert np.allclose(
-        log_normal_density(mis, theta, phi), stats.lognorm.pdf(mis, phi, scale=np.exp(-theta))
+        log_normal_density(mis, theta, phi),
+        stats.lognorm.pdf(mis, phi, scale=np.exp(-theta)),
     )
     share = integrate.quad(
-        lambda m: float(log_normal_density(np.array(m), theta, phi)), 1e-9, 1.0, limit=200
+        lambda m: float(log_normal_density(np.array(m), theta, phi)),
+        1e-9,
+        1.0,
+        limit=200,
     )[0]
     assert share == pytest.approx(
         stats.norm.cdf(theta / phi), abs=1e-6
@@ -42,7 +46,9 @@ def test_bars_are_a_density_and_the_line_is_fitted_to_them() -> None:
 
 def test_in_logarithms_the_law_is_normal() -> None:
     edges = np.random.default_rng(0).normal(3.0, 0.5, 1000)
-    bars, line = misalignment_distribution({"simulated": edges}, "t", logarithm=True).data
+    bars, line = misalignment_distribution(
+        {"simulated": edges}, "t", logarithm=True
+    ).data
     assert (np.asarray(bars.y) * bars.width).sum() == pytest.approx(1.0)
     assert np.allclose(line.y, stats.norm.pdf(line.x, edges.mean(), edges.std()))
 
@@ -74,7 +80,9 @@ def test_several_federations_share_their_bins() -> None:
     assert [trace.type for trace in drawn] == ["bar", "scatter", "bar", "scatter"]
     assert np.array_equal(drawn[0].x, drawn[2].x)
     assert drawn[0].name == "a &lt;b&gt;"
-    one, other = spectra_figure({"a": rng.uniform(1, 2, 50), "b": rng.uniform(3, 4, 50)}, "t").data
+    one, other = spectra_figure(
+        {"a": rng.uniform(1, 2, 50), "b": rng.uniform(3, 4, 50)}, "t"
+    ).data
     for bars in (one, other):
         assert (np.asarray(bars.y) * bars.width).sum() == pytest.approx(1.0)
     assert np.average(one.x, weights=one.y) < np.average(other.x, weights=other.y)

@@ -53,7 +53,9 @@ class Page(HTMLParser):
         """The figures, decoded."""
         kinds = [attrs.get("type") for tag, attrs in self.tags if tag == "script"]
         found = (
-            s for s, kind in zip(self.scripts, kinds, strict=True) if kind == "application/json"
+            s
+            for s, kind in zip(self.scripts, kinds, strict=True)
+            if kind == "application/json"
         )
         return [view for s in found for view in json.loads(s)]
 
@@ -68,7 +70,9 @@ def two_groups() -> list[Group]:
             weighting={"name": name},
         )
 
-    return group_runs([one(s, name) for name in ("proportional", "soft-max") for s in range(3)])
+    return group_runs(
+        [one(s, name) for name in ("proportional", "soft-max") for s in range(3)]
+    )
 
 
 def test_page_is_whole_and_needs_no_other_file(tmp_path: Path) -> None:
@@ -95,7 +99,9 @@ def test_page_is_whole_and_needs_no_other_file(tmp_path: Path) -> None:
 
 
 def test_hostile_texts_stay_texts() -> None:
-    run = made_run({"accuracy": [0.1]}, solver={"name": HOSTILE, "note": HOSTILE}, status=HOSTILE)
+    run = made_run(
+        {"accuracy": [0.1]}, solver={"name": HOSTILE, "note": HOSTILE}, status=HOSTILE
+    )
     page = Page(render_page([Group(HOSTILE, (run,))], HOSTILE))
     assert "b" not in {tag for tag, _ in page.tags}
     assert page.words.count("alert(1)") >= 5
@@ -107,12 +113,19 @@ def test_hostile_texts_stay_texts() -> None:
 
 @pytest.mark.parametrize(
     "metrics",
-    [{}, {"accuracy": [math.nan, math.nan]}, {"loss": [1.0, math.inf]}, {"accuracy": [0.5]}],
+    [
+        {},
+        {"accuracy": [math.nan, math.nan]},
+        {"loss": [1.0, math.inf]},
+        {"accuracy": [0.5]},
+    ],
     ids=["never evaluated", "nan", "infinite", "one round"],
 )
 def test_odd_runs_have_a_page(metrics: dict[str, list[float]]) -> None:
     page = Page(
-        render_page(group_runs([made_run(metrics, rounds=len(metrics.get("accuracy", [0, 0])))]))
+        render_page(
+            group_runs([made_run(metrics, rounds=len(metrics.get("accuracy", [0, 0])))])
+        )
     )
     assert "Weight of each client" in page.words
     for view in page.views():
@@ -146,15 +159,24 @@ def test_runs_in_memory_and_in_folders(tmp_path: Path) -> None:
 
 
 def test_real_data(tmp_path: Path) -> None:
-    fed = poise.federation("digits", partition="dirichlet", alpha=0.3, clients=10, samples=200)
+    fed = poise.federation(
+        "digits", partition="dirichlet", alpha=0.3, clients=10, samples=200
+    )
     solver = poise.solvers.SGD(lr=0.1, steps=2, batch_size=8)
     runs = [
         poise.train(
-            fed, poise.task("logistic"), solver, poise.samplers.Uniform(m=3), rounds=3, seed=s
+            fed,
+            poise.task("logistic"),
+            solver,
+            poise.samplers.Uniform(m=3),
+            rounds=3,
+            seed=s,
         )
         for s in (0, 1)
     ]
-    page = Page(write_page(group_runs(runs), tmp_path / "r.html").read_text(encoding="utf-8"))
+    page = Page(
+        write_page(group_runs(runs), tmp_path / "r.html").read_text(encoding="utf-8")
+    )
     assert "classes per round" in page.words
     assert "digits: partition = dirichlet" in page.words
 

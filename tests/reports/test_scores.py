@@ -43,7 +43,9 @@ def test_rounds_between_evaluations_are_not_measurements() -> None:
 
 
 def test_divergence_is_not_hidden_behind_the_last_finite_value() -> None:
-    run = made_run({"loss": [1.0, 5.0, math.nan]}, run={"evaluate_every": 1, "rounds": 3})
+    run = made_run(
+        {"loss": [1.0, 5.0, math.nan]}, run={"evaluate_every": 1, "rounds": 3}
+    )
     assert math.isnan(scores.final(run, "loss"))
     assert scores.half_time(run, "loss") == 1.0
 
@@ -73,7 +75,11 @@ def test_distinct_clients_and_classes_per_round() -> None:
 
 def test_cost() -> None:
     run = made_run(RISING, times=[1.0, 1.5, 4.0, 4.5, 9.0])
-    assert (scores.bytes_up(run), scores.bytes_down(run), scores.simulated_time(run)) == (
+    assert (
+        scores.bytes_up(run),
+        scores.bytes_down(run),
+        scores.simulated_time(run),
+    ) == (
         500.0,
         250.0,
         9.0,
@@ -89,7 +95,8 @@ def test_a_run_without_rounds_has_no_scores_but_costs() -> None:
 
 def test_table_averages_a_target_only_when_every_seed_reached_it() -> None:
     runs = tuple(
-        made_run({"accuracy": [0.2, top]}, seed=k) for k, top in enumerate((0.7, 0.9, 0.5))
+        made_run({"accuracy": [0.2, top]}, seed=k)
+        for k, top in enumerate((0.7, 0.9, 0.5))
     )
     (row,) = score_table([Group("g", runs)], targets=(0.5, 0.6, 0.99))
     assert row.scores["rounds to accuracy 0.5"].known == (2.0, 2.0, 2.0)
@@ -99,6 +106,8 @@ def test_table_averages_a_target_only_when_every_seed_reached_it() -> None:
 
 
 def test_every_row_has_the_same_columns() -> None:
-    rows = score_table([Group("a", (made_run(RISING),)), Group("b", (made_run({"loss": [1.0]}),))])
+    rows = score_table(
+        [Group("a", (made_run(RISING),)), Group("b", (made_run({"loss": [1.0]}),))]
+    )
     assert list(rows[0].scores) == list(rows[1].scores)
     assert rows[1].scores["final accuracy"].values == (None,)

@@ -23,8 +23,14 @@ from reports.ledgers import made_run
 RATIOS = np.array([1.0, 1.0, 0.1, 0.1])
 
 
-def weighed(coefficients: list[dict[int, float]], bases: list[dict[int, float]], **options: object):
-    return made_run(rounds=len(coefficients), cohorts=coefficients, bases=bases, **options)
+def weighed(
+    coefficients: list[dict[int, float]],
+    bases: list[dict[int, float]],
+    **options: object,
+):
+    return made_run(
+        rounds=len(coefficients), cohorts=coefficients, bases=bases, **options
+    )
 
 
 def test_departure_by_hand() -> None:
@@ -47,7 +53,9 @@ def test_departure_of_a_real_run_is_what_the_weighting_did() -> None:
     quad = poise.quadratics([[0.0], [1.0], [5.0]])
     solver = poise.solvers.SGD(lr=0.1, steps=1)
     plain = poise.train(quad, quad.task, solver, rounds=4)
-    soft = poise.train(quad, quad.task, solver, rounds=4, weighting=poise.weightings.SoftMax(1.0))
+    soft = poise.train(
+        quad, quad.task, solver, rounds=4, weighting=poise.weightings.SoftMax(1.0)
+    )
     assert departure(plain).tolist() == [0.0] * 4
     by_hand = np.abs(soft.weights - 1 / 3).sum(axis=1)
     assert departure(soft) == pytest.approx(by_hand)
@@ -57,9 +65,13 @@ def test_departure_of_a_real_run_is_what_the_weighting_did() -> None:
 def test_weights_by_trait_by_hand() -> None:
     arrays = {"trait/imbalance ratio": RATIOS}
     one = weighed(
-        [{0: 0.6, 2: 0.4}, {1: 0.8, 3: 0.2}], [{0: 0.5, 2: 0.5}, {1: 0.5, 3: 0.5}], arrays=arrays
+        [{0: 0.6, 2: 0.4}, {1: 0.8, 3: 0.2}],
+        [{0: 0.5, 2: 0.5}, {1: 0.5, 3: 0.5}],
+        arrays=arrays,
     )
-    two = weighed([{0: 0.5, 1: 0.4, 2: 0.1}], [{0: 0.4, 1: 0.4, 2: 0.2}], arrays=arrays, seed=1)
+    two = weighed(
+        [{0: 0.5, 1: 0.4, 2: 0.1}], [{0: 0.4, 1: 0.4, 2: 0.2}], arrays=arrays, seed=1
+    )
     low, high = weights_by_trait([one, two], "imbalance ratio")
     assert (low.value, high.value) == (0.1, 1.0)
     assert low.weight.mean == pytest.approx((0.3 + 0.1) / 2)
@@ -73,7 +85,9 @@ def test_flipped_clients_are_known_to_the_ledger_and_weigh_less() -> None:
     fed = fed.with_corruption("flip-labels", rate=0.5, ratio=1.0)
     solver = poise.solvers.SGD(lr=0.5, epochs=3, batch_size=20)
     sampler, weighting = poise.samplers.Uniform(m=12), poise.weightings.Exp(0.2)
-    run = poise.train(fed, poise.task("logistic"), solver, sampler, rounds=8, weighting=weighting)
+    run = poise.train(
+        fed, poise.task("logistic"), solver, sampler, rounds=8, weighting=weighting
+    )
     flipped = fed.corruptions[0].corrupted(np.arange(12))
     assert run.traits["flip ratio"].tolist() == flipped.astype(float).tolist()
     clean, wrong = weights_by_trait([run], "flip ratio")
@@ -84,19 +98,30 @@ def test_flipped_clients_are_known_to_the_ledger_and_weigh_less() -> None:
 
 def test_imbalance_ratios_are_known_to_the_ledger() -> None:
     fed = poise.federation(
-        "digits", "imbalanced", clients=9, on_demand=True, samples_per_client=50, equal_sizes=True
+        "digits",
+        "imbalanced",
+        clients=9,
+        on_demand=True,
+        samples_per_client=50,
+        equal_sizes=True,
     )
     solver = poise.solvers.SGD(lr=0.1, steps=1, batch_size=10)
-    run = poise.train(fed, poise.task("logistic"), solver, poise.samplers.Uniform(m=3), rounds=1)
+    run = poise.train(
+        fed, poise.task("logistic"), solver, poise.samplers.Uniform(m=3), rounds=1
+    )
     ratios, counts = run.traits["imbalance ratio"], fed.label_counts()
     assert set(ratios) <= {1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001}
-    assert (np.argsort(-ratios, kind="stable") == np.argsort(counts[:, 0], kind="stable")).all()
+    assert (
+        np.argsort(-ratios, kind="stable") == np.argsort(counts[:, 0], kind="stable")
+    ).all()
 
 
 def test_pictures_show_these_numbers() -> None:
     arrays = {"trait/flip ratio": np.array([0.0, 1.0, 0.0, 1.0])}
     run = weighed(
-        [{0: 0.9, 1: 0.1}, {2: 0.8, 3: 0.2}], [{0: 0.5, 1: 0.5}, {2: 0.5, 3: 0.5}], arrays=arrays
+        [{0: 0.9, 1: 0.1}, {2: 0.8, 3: 0.2}],
+        [{0: 0.5, 1: 0.5}, {2: 0.5, 3: 0.5}],
+        arrays=arrays,
     )
     curve = weight_departure([Group("g", (run,))])
     assert curve.data[0].y.tolist() == pytest.approx([0.8, 0.6])
@@ -109,7 +134,9 @@ def test_pictures_show_these_numbers() -> None:
 def test_a_page_has_them_where_there_is_something_to_see() -> None:
     plain = made_run({"accuracy": [0.1, 0.2]})
     titles = [plot.title for plot in plots(group_runs([plain]))]
-    assert not [title for title in titles if "base weights" in title or "Mean weight" in title]
+    assert not [
+        title for title in titles if "base weights" in title or "Mean weight" in title
+    ]
     arrays = {
         "trait/flip ratio": np.array([0.0, 1.0, 0.0, 1.0]),
         "trait/imbalance ratio": np.ones(4),

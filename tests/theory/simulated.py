@@ -93,7 +93,8 @@ class Logistic:
         rng = np.random.default_rng(seed)
         x = rng.normal(size=(4, 30, 3)) * np.array([1.0, 0.7, 0.5])
         labels = np.sign(
-            np.einsum("ikd,id->ik", x, rng.normal(size=(4, 3))) + 0.3 * rng.normal(size=(4, 30))
+            np.einsum("ikd,id->ik", x, rng.normal(size=(4, 3)))
+            + 0.3 * rng.normal(size=(4, 30))
         )
         return cls(x * labels[..., None], np.array([0.1, 0.2, 0.3, 0.4]), decay, noise)
 
@@ -103,7 +104,10 @@ class Logistic:
 
     @property
     def smoothness(self) -> float:
-        return float(max(np.linalg.norm(x, 2) ** 2 / (4 * len(x)) for x in self.x)) + self.decay
+        return (
+            float(max(np.linalg.norm(x, 2) ** 2 / (4 * len(x)) for x in self.x))
+            + self.decay
+        )
 
     @property
     def convexity(self) -> float:
@@ -121,8 +125,15 @@ class Logistic:
         w = np.zeros(3)
         for _ in range(50):
             miss = 1 / (1 + np.exp(self.x @ w))
-            slope = -np.einsum("i,ik,ikd->d", weights, miss, self.x) / 30 + self.decay * w
-            bend = np.einsum("i,ik,ikd,ike->de", weights, miss * (1 - miss), self.x, self.x) / 30
+            slope = (
+                -np.einsum("i,ik,ikd->d", weights, miss, self.x) / 30 + self.decay * w
+            )
+            bend = (
+                np.einsum(
+                    "i,ik,ikd,ike->de", weights, miss * (1 - miss), self.x, self.x
+                )
+                / 30
+            )
             w = w - np.linalg.solve(bend + self.decay * np.eye(3), slope)
         return w
 
@@ -138,7 +149,9 @@ class Logistic:
 
     def gradients(self, w: np.ndarray) -> np.ndarray:
         miss = 1 / (1 + np.exp(np.einsum("ikd,sid->sik", self.x, w)))
-        return np.asarray(-np.einsum("sik,ikd->sid", miss, self.x) / 30 + self.decay * w)
+        return np.asarray(
+            -np.einsum("sik,ikd->sid", miss, self.x) / 30 + self.decay * w
+        )
 
     def problem(self, gradient: float) -> Problem:
         return _problem(self, gradient)
@@ -161,7 +174,11 @@ class Waves:
     def problem(self, gradient: float) -> Problem:
         start = float(self.losses(np.zeros(self.optima.shape[1])) @ self.importance)
         return Problem(
-            1.0, noise=self.noise, gradient=gradient, gap=start, importance=self.importance
+            1.0,
+            noise=self.noise,
+            gradient=gradient,
+            gap=start,
+            importance=self.importance,
         )
 
 
@@ -207,12 +224,16 @@ def simulate(
             inside.append(
                 np.square(
                     np.einsum(
-                        "n,snd->sd", p, task.gradients(np.repeat((p @ w)[:, None], n, axis=1))
+                        "n,snd->sd",
+                        p,
+                        task.gradients(np.repeat((p @ w)[:, None], n, axis=1)),
                     )
                 )
             )
             exact = task.gradients(beta * w + (1 - beta) * u)
-            largest = max(largest, float(np.square(exact).sum(axis=-1).max()) + task.noise)
+            largest = max(
+                largest, float(np.square(exact).sum(axis=-1).max()) + task.noise
+            )
             g = exact + rng.normal(size=w.shape) * np.sqrt(task.noise / d)
             w = w - rate(t, k) * (g + alpha * (w - theta[:, None]))
         before = task.losses(theta)
@@ -229,22 +250,30 @@ def simulate(
 def below(measured: np.ndarray, bound: float) -> bool:
     """Whether the mean over seeds lies below the bound, with `SIGMAS` standard errors to spare."""
     values = np.asarray(measured)
-    return bool(values.mean() + SIGMAS * values.std(ddof=1) / np.sqrt(len(values)) <= bound)
+    return bool(
+        values.mean() + SIGMAS * values.std(ddof=1) / np.sqrt(len(values)) <= bound
+    )
 
 
-def soft(temperature: float, p: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def soft(
+    temperature: float, p: np.ndarray
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """FedSoftMax with floor 0, or FedSoftMin for a temperature below 0."""
 
     def weigh(before: np.ndarray, after: np.ndarray) -> np.ndarray:
         raised = p * np.exp((before - before.max(axis=1, keepdims=True)) / temperature)
         if temperature < 0:
-            raised = p * np.exp((before - before.min(axis=1, keepdims=True)) / temperature)
+            raised = p * np.exp(
+                (before - before.min(axis=1, keepdims=True)) / temperature
+            )
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
     return weigh
 
 
-def exp_alpha(alpha: float, p: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def exp_alpha(
+    alpha: float, p: np.ndarray
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Exp-alpha with s_i = 1."""
 
     def weigh(before: np.ndarray, after: np.ndarray) -> np.ndarray:

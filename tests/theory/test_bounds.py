@@ -56,7 +56,9 @@ def skews(task: Any, trace: Trace) -> tuple[float, float]:
 
     at_best = np.broadcast_to(task.losses(task.best) - task.floors, trace.weights.shape)
     on_the_way = task.losses(trace.models[:-1]) - task.floors
-    return float(skew(trace.weights, on_the_way).min()), float(skew(trace.weights, at_best).max())
+    return float(skew(trace.weights, on_the_way).min()), float(
+        skew(trace.weights, at_best).max()
+    )
 
 
 @TASKS
@@ -78,13 +80,17 @@ def test_weighting_skew_bounds_the_loss(temperature: float, task: Any) -> None:
     for t in LATE:
         bound = theory.skew_bound(problem, steps, t * steps, lowest, highest)
         assert below(task.gap(trace.models[t]), bound.total)
-        assert bound.total <= theory.bounded_weights(problem, steps, t * steps, pi).total
+        assert (
+            bound.total <= theory.bounded_weights(problem, steps, t * steps, pi).total
+        )
         assert bound.holds is not False
 
 
 def test_the_skew_of_proportional_weights_is_one_and_costs_no_error() -> None:
     task = quadratic(0.0)
-    assert theory.weighting_skew(P, P, task.losses(np.ones(2))) == pytest.approx(1.0, rel=1e-14)
+    assert theory.weighting_skew(P, P, task.losses(np.ones(2))) == pytest.approx(
+        1.0, rel=1e-14
+    )
     bound = theory.skew_bound(task.problem(4.0), 2, 100, 1.0, 1.0)
     assert bound["error"] == 0.0
     by_hand = 4 * L * 32 * 4 * 4.0 / (3 * MU**2) / (100 + 10)
@@ -121,8 +127,13 @@ def test_varying_weights_bound_the_loss(alpha: float, task: Any) -> None:
         weigh=exp_alpha(alpha, P),
     )
     problem = task.problem(trace.largest_gradient)
-    flat, losses = trace.weights.reshape(-1, 4), task.losses(trace.models[:-1]).reshape(-1, 4)
-    omega, gamma = theory.speed_and_error(flat, losses, task.losses(task.best), task.floors)
+    flat, losses = (
+        trace.weights.reshape(-1, 4),
+        task.losses(trace.models[:-1]).reshape(-1, 4),
+    )
+    omega, gamma = theory.speed_and_error(
+        flat, losses, task.losses(task.best), task.floors
+    )
     squares = np.square(flat).sum(axis=1)
     for t in LATE:
         bound = theory.varying_bound(
@@ -130,7 +141,13 @@ def test_varying_weights_bound_the_loss(alpha: float, task: Any) -> None:
         )
         assert below(task.gap(trace.models[t]), bound.total)
         printed = theory.varying_bound(
-            problem, steps, t * steps, omega, gamma, flat[squares.argmax()], printed=True
+            problem,
+            steps,
+            t * steps,
+            omega,
+            gamma,
+            flat[squares.argmax()],
+            printed=True,
         )
         assert printed.total <= bound.total
 
@@ -144,7 +161,9 @@ def test_exp_alpha_trades_error_for_speed() -> None:
     slow, _ = theory.speed_and_error(
         np.tile(P, (3, 1)), losses, task.losses(task.best), np.zeros(4)
     )
-    fast, _ = theory.speed_and_error(falling, losses, task.losses(task.best), np.zeros(4))
+    fast, _ = theory.speed_and_error(
+        falling, losses, task.losses(task.best), np.zeros(4)
+    )
     assert fast <= slow
 
 
@@ -157,9 +176,9 @@ def test_the_error_term_of_b_is_twice_the_printed_one(t: int) -> None:
     excess = 0.3
     by_proof = L / (shift + t) * 2 / MU**2 * 2 / rate * excess
     problem = theory.Problem(L, MU, 0.0, 0.0, distance=0.0)
-    assert theory.varying_bound(problem, 1, t, 0.0, excess, P)["error"] == pytest.approx(
-        by_proof, rel=1e-12
-    )
+    assert theory.varying_bound(problem, 1, t, 0.0, excess, P)[
+        "error"
+    ] == pytest.approx(by_proof, rel=1e-12)
 
 
 # [Buttaci 2024] -----------------------------------------------------------------------------------
@@ -179,14 +198,17 @@ def test_fedprox_bounds_the_loss(rate: Any, alpha: float, task: Any) -> None:
     problem = task.problem(trace.largest_gradient)
     for t in LATE:
         assert below(
-            task.gap(trace.models[t]), theory.fedprox_bound(problem, alpha, steps, t, rate).total
+            task.gap(trace.models[t]),
+            theory.fedprox_bound(problem, alpha, steps, t, rate).total,
         )
 
 
 @TASKS
 @pytest.mark.parametrize("beta", [0.4, 0.7, 1.0])
 @pytest.mark.parametrize("rate", ["fixed", "falling"])
-def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, task: Any) -> None:
+def test_the_perturbed_gradient_bounds_the_loss(
+    rate: Any, beta: float, task: Any
+) -> None:
     task = replace(task, importance=NEAR.sum(axis=1))
     steps, mu, smooth = 3, task.convexity, task.smoothness
     rates = {
@@ -197,12 +219,15 @@ def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, task: An
     problem = task.problem(trace.largest_gradient)
     for t in LATE:
         assert below(
-            task.gap(trace.models[t]), theory.perturbed_bound(problem, beta, steps, t, rate).total
+            task.gap(trace.models[t]),
+            theory.perturbed_bound(problem, beta, steps, t, rate).total,
         )
 
 
 @TASKS
-@pytest.mark.parametrize("sampler", [MD(2), Uniform(2), Binomial(2)], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "sampler", [MD(2), Uniform(2), Binomial(2)], ids=lambda s: s.name
+)
 def test_sampled_clients_bound_the_gradient(sampler: Any, task: Any) -> None:
     """[Fraboni 2023, Thm 2.1] with noise: b2 = 2, and k2 the least that goes with it at the models
     of the run."""
@@ -215,7 +240,9 @@ def test_sampled_clients_bound_the_gradient(sampler: Any, task: Any) -> None:
     def drawn(before: np.ndarray, after: np.ndarray) -> np.ndarray:
         weights = np.zeros((SEEDS, 4))
         for row in weights:
-            cohort = sampler.draw(setting, np.random.default_rng(next(draws)), 0, History())
+            cohort = sampler.draw(
+                setting, np.random.default_rng(next(draws)), 0, History()
+            )
             row[cohort.clients] = cohort.weights
         return weights
 
@@ -261,7 +288,9 @@ def test_fedprox_bounds_gradients_without_convexity(alpha: float, rate: Any) -> 
 
 @pytest.mark.parametrize("rate", ["fixed", "falling"])
 @pytest.mark.parametrize("beta", [0.5, 0.9])
-def test_the_perturbed_gradient_bounds_gradients_without_convexity(beta: float, rate: Any) -> None:
+def test_the_perturbed_gradient_bounds_gradients_without_convexity(
+    beta: float, rate: Any
+) -> None:
     task, steps, rounds = Waves(OPTIMA, NEAR.sum(axis=1), 0.3), 3, 40
     rates = {
         "fixed": lambda t, k: 1 / (2 * np.sqrt(rounds * steps)),
@@ -276,14 +305,18 @@ def test_the_perturbed_gradient_bounds_gradients_without_convexity(beta: float, 
 
 
 @given(st.floats(0.01, 10), st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 1))
-def test_contractions_are_ordered(smooth: float, share: float, alpha: float, beta: float) -> None:
+def test_contractions_are_ordered(
+    smooth: float, share: float, alpha: float, beta: float
+) -> None:
     """[Buttaci 2024, §4.4]: perturbed <= FedAvg <= FedProx, with equality at beta = 1 and alpha =
     0."""
     problem = theory.Problem(smooth, share * smooth)
     fedavg = theory.fedprox_contraction(problem)
     assert theory.perturbed_contraction(problem, beta) <= fedavg + 1e-15
     assert fedavg <= theory.fedprox_contraction(problem, alpha) + 1e-15
-    assert theory.perturbed_contraction(problem, 1.0) == pytest.approx(fedavg, rel=1e-14)
+    assert theory.perturbed_contraction(problem, 1.0) == pytest.approx(
+        fedavg, rel=1e-14
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 3.0])
@@ -291,9 +324,13 @@ def test_a_round_contracts_at_least_as_promised(alpha: float) -> None:
     """Without noise and heterogeneity, |w - w*|^2 falls by the contraction of Theorem 4.1 in every
     round."""
     task, steps = Quadratic(np.tile([1.0, 2.0], (4, 1)), CURVATURE, P), 4
-    trace = simulate(task, 30, steps, lambda t, k: 1 / (2 * (alpha + L) * steps), alpha=alpha)
+    trace = simulate(
+        task, 30, steps, lambda t, k: 1 / (2 * (alpha + L) * steps), alpha=alpha
+    )
     apart = np.square(trace.models[:, 0] - task.best).sum(axis=1)
-    assert (apart[1:] / apart[:-1]).max() <= theory.fedprox_contraction(task.problem(1.0), alpha)
+    assert (apart[1:] / apart[:-1]).max() <= theory.fedprox_contraction(
+        task.problem(1.0), alpha
+    )
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.6])
@@ -314,10 +351,17 @@ def test_the_best_number_of_steps_is_where_the_bound_is_least(beta: float) -> No
     assert theory.best_steps(problem, beta) == pytest.approx(
         grid[::100][int(np.argmin(error))], abs=0.1
     )
-    squares = [theory.perturbed_stationary(problem, beta, e, 50).total for e in grid[::100]]  # type: ignore[arg-type]
+    squares = [
+        theory.perturbed_stationary(problem, beta, e, 50).total for e in grid[::100]
+    ]  # type: ignore[arg-type]
     found = theory.best_steps_nonconvex(problem, 50, beta)
     assert found == pytest.approx(grid[::100][int(np.argmin(squares))], abs=0.1)
-    least = 3 / 2 ** (2 / 3) * (4 * 2 * 3 + problem.squares * 15) ** (2 / 3) * 50 ** (-2 / 3)
+    least = (
+        3
+        / 2 ** (2 / 3)
+        * (4 * 2 * 3 + problem.squares * 15) ** (2 / 3)
+        * 50 ** (-2 / 3)
+    )
     drift = 0.2 * (4 + (1 - beta) ** 2 + 8 * (1 - 1 / beta) ** 2)
     assert theory.perturbed_stationary(problem, beta, found, 50).total == pytest.approx(
         least * drift ** (1 / 3)

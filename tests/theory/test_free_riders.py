@@ -42,18 +42,26 @@ def play(
 
 @pytest.mark.parametrize("riders", [0.0, 50.0, 200.0, 1800.0])
 @pytest.mark.parametrize("phi", [0.0, 0.4])
-def test_the_recursion_of_theorem_6_1_is_the_process_exactly(riders: float, phi: float) -> None:
+def test_the_recursion_of_theorem_6_1_is_the_process_exactly(
+    riders: float, phi: float
+) -> None:
     rng = np.random.default_rng(0)
     zeta, other = rng.standard_normal((2, 30, 1, 3))
     disguise = riders / (200 + riders) * phi * rng.standard_normal((30, 1))
     fair = play(FAIR, OPTIMA, 0.0, zeta, np.ones(1), np.zeros((30, 1)))
     with_riders = play(FAIR, OPTIMA, riders, other, np.ones(1), disguise)
-    found = difference(FAIR, OPTIMA, riders, fair[:-1, 0], zeta[:, 0], other[:, 0], disguise[:, 0])
+    found = difference(
+        FAIR, OPTIMA, riders, fair[:-1, 0], zeta[:, 0], other[:, 0], disguise[:, 0]
+    )
     np.testing.assert_allclose(found, (with_riders - fair)[:, 0], rtol=0, atol=1e-13)
 
 
 def simulated(
-    fair: FairClients, riders: float, phi: tuple[float, ...], rounds: int, copies: int = 20_000
+    fair: FairClients,
+    riders: float,
+    phi: tuple[float, ...],
+    rounds: int,
+    copies: int = 20_000,
 ) -> np.ndarray:
     """theta~ - theta after many rounds of independent copies."""
     rng = np.random.default_rng(7)
@@ -62,16 +70,21 @@ def simulated(
     with_riders = fair_only = np.zeros(copies)
     for _ in range(rounds):
         zeta, other = rng.standard_normal((2, 1, copies, len(fair.samples)))
-        extra = sum((share * p * rng.standard_normal(copies) for p in phi), np.zeros(copies))
+        extra = sum(
+            (share * p * rng.standard_normal(copies) for p in phi), np.zeros(copies)
+        )
         fair_only = play(fair, OPTIMA, 0.0, zeta, fair_only, np.zeros((1, copies)))[-1]
         with_riders = play(fair, OPTIMA, riders, other, with_riders, extra[None])[-1]
     return with_riders - fair_only
 
 
 @pytest.mark.parametrize(
-    ("riders", "phi"), [(50.0, ()), (200.0, ()), (600.0, ()), (200.0, (0.5,)), (200.0, (0.5, 1.0))]
+    ("riders", "phi"),
+    [(50.0, ()), (200.0, ()), (600.0, ()), (200.0, (0.5,)), (200.0, (0.5, 1.0))],
 )
-def test_mean_and_variance_against_monte_carlo(riders: float, phi: tuple[float, ...]) -> None:
+def test_mean_and_variance_against_monte_carlo(
+    riders: float, phi: tuple[float, ...]
+) -> None:
     """20,000 independent Gaussian copies: mean and variance within their 99.9 % intervals (z =
     3.29)."""
     h = contraction(FAIR, riders)
@@ -134,12 +147,20 @@ def test_fedprox_against_a_finely_cut_diffusion() -> None:
         float(fair.rho[0]),
     )
     cut = lr * (r + mu) * du  # the scheme's own error is of this relative size
-    assert abs(theta.mean() - mean) < 3.29 * deviation / np.sqrt(copies) + cut * abs(start - star)
+    assert abs(theta.mean() - mean) < 3.29 * deviation / np.sqrt(copies) + cut * abs(
+        start - star
+    )
     assert abs(theta.var() / deviation**2 - 1) < 3.29 * np.sqrt(2 / copies) + cut
 
 
 def test_fedprox_without_pull_is_fedavg_and_the_pull_lowers_the_noise() -> None:
-    options = {"lr": 0.01, "curvature": 1.0, "epochs": 2, "batch_size": 10, "noise": 1.0}
+    options = {
+        "lr": 0.01,
+        "curvature": 1.0,
+        "epochs": 2,
+        "batch_size": 10,
+        "noise": 1.0,
+    }
     plain = ornstein_uhlenbeck([50.0, 80.0], **options)
     np.testing.assert_allclose(
         plain.eta, np.exp(-0.01 * 2 * np.array([50.0, 80.0]) / 10), rtol=1e-14

@@ -21,7 +21,9 @@ def unit(rows: Any) -> np.ndarray:
 
 
 def random_graph(clients: int, seed: int, dim: int = 6) -> SimilarityGraph:
-    return SimilarityGraph(unit(np.random.default_rng(seed).normal(size=(clients, dim))))
+    return SimilarityGraph(
+        unit(np.random.default_rng(seed).normal(size=(clients, dim)))
+    )
 
 
 @settings(max_examples=50)
@@ -60,7 +62,9 @@ def test_identical_clients_meet_the_clamp_and_opposite_ones_are_not_joined() -> 
 @given(st.integers(2, 15), st.integers(0, 2**32))
 def test_homogeneity_by_trace_is_homogeneity_by_eigenvalues(n: int, seed: int) -> None:
     g = random_graph(n, seed)
-    assert g.spectrum[1:].sum() / (2 * n * (n - 1)) == pytest.approx(g.homogeneity, rel=1e-9)
+    assert g.spectrum[1:].sum() / (2 * n * (n - 1)) == pytest.approx(
+        g.homogeneity, rel=1e-9
+    )
     assert g.spectrum[0] == 0
     assert np.allclose(g.laplacian.sum(axis=1), 0, atol=1e-12)
     assert g.weights.sum() == pytest.approx(1)
@@ -79,14 +83,19 @@ def test_permuting_clients_permutes_the_graph(n: int, seed: int) -> None:
 
 @given(st.integers(3, 12), st.integers(0, 2**32))
 def test_one_changed_client_is_as_a_new_graph(n: int, seed: int) -> None:
-    g, new = random_graph(n, seed), unit(np.random.default_rng(seed + 1).normal(size=(1, 6)))[0]
+    g, new = (
+        random_graph(n, seed),
+        unit(np.random.default_rng(seed + 1).normal(size=(1, 6)))[0],
+    )
     changed = g.replaced(n // 2, new)
     rows = g.messages.copy()
     rows[n // 2] = new
     whole = SimilarityGraph(rows)
     assert np.allclose(changed.adjacency, whole.adjacency)
     assert changed.homogeneity == pytest.approx(whole.homogeneity, rel=1e-12)
-    assert g.homogeneity_with(n // 2, new) == pytest.approx(whole.homogeneity, rel=1e-12)
+    assert g.homogeneity_with(n // 2, new) == pytest.approx(
+        whole.homogeneity, rel=1e-12
+    )
     assert np.allclose(changed.spectrum, whole.spectrum, atol=1e-9)
 
 
@@ -116,16 +125,23 @@ def test_proposition_3_2_against_monte_carlo() -> None:
     rng = np.random.default_rng(0)
     for printed, pairs in ((False, n * (n - 1) // 2), (True, n * (n - 1))):
         before = rng.normal(theta, phi, (count, pairs)).mean(axis=1)
-        after = rng.normal(theta * (1 - eps), phi * np.sqrt(1 + delta), (count, pairs)).mean(axis=1)
+        after = rng.normal(
+            theta * (1 - eps), phi * np.sqrt(1 + delta), (count, pairs)
+        ).mean(axis=1)
         p = graph.probability_less_homogeneous(theta, phi, n, eps, delta, printed)
-        assert abs((after < before).mean() - p) <= 5 * np.sqrt(p * (1 - p) / count), printed
+        assert abs((after < before).mean() - p) <= 5 * np.sqrt(p * (1 - p) / count), (
+            printed
+        )
     exact, text = (
-        graph.probability_less_homogeneous(theta, phi, n, eps, delta, p) for p in (False, True)
+        graph.probability_less_homogeneous(theta, phi, n, eps, delta, p)
+        for p in (False, True)
     )
     assert text - exact > 0.05  # so that the two can be told apart
 
 
-@pytest.mark.parametrize(("eps", "delta"), [(0.0, 0.0), (0.3, 0.5), (-0.5, 1.0), (0.9, -0.5)])
+@pytest.mark.parametrize(
+    ("eps", "delta"), [(0.0, 0.0), (0.3, 0.5), (-0.5, 1.0), (0.9, -0.5)]
+)
 def test_propositions_3_3_and_3_4_hold_in_the_model(eps: float, delta: float) -> None:
     """Eigenvalues in order, positive weights (theta far above phi); means with 5 standard
     errors."""
@@ -158,7 +174,9 @@ def test_outliers_clusters_and_sparse_graphs() -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(5)[[0] * 8 + [1] * 8]
     rows = unit(
-        np.concatenate([centres + 0.05 * rng.normal(size=(16, 5)), [[0, 0, -1.0, 0, -1.0]]])
+        np.concatenate(
+            [centres + 0.05 * rng.normal(size=(16, 5)), [[0, 0, -1.0, 0, -1.0]]]
+        )
     )
     g = SimilarityGraph(rows)
     assert g.outliers().tolist() == [16]
@@ -176,7 +194,9 @@ def test_federations_of_images_and_tables() -> None:
     images = graph.similarity(poise.federation("digits", clients=5, seed=0))
     assert images.messages.shape == (5, 64)
     assert (images.messages @ np.ones(64) > 0).all()
-    labelled = graph.similarity(poise.federation("digits", clients=5, seed=0), labels=True)
+    labelled = graph.similarity(
+        poise.federation("digits", clients=5, seed=0), labels=True
+    )
     assert labelled.messages.shape == (5, 74)
     table = graph.similarity(poise.federation("synthetic", clients=4, seed=0))
     assert table.clients == 4
@@ -201,13 +221,17 @@ def test_texts_are_bags_of_characters() -> None:
 
 def test_one_class_clients_are_less_alike_than_mixed_ones() -> None:
     mixed = graph.similarity(poise.federation("digits", "iid", clients=10, seed=0))
-    sorted_ = graph.similarity(poise.federation("digits", "one-class", clients=10, seed=0))
+    sorted_ = graph.similarity(
+        poise.federation("digits", "one-class", clients=10, seed=0)
+    )
     assert sorted_.homogeneity < 0.6 * mixed.homogeneity
 
 
 def test_what_has_no_direction_is_refused_by_client() -> None:
     with pytest.raises(PoiseError, match="client 1"):
-        graph.messages(poise.federation((np.array([[1.0], [0.0]]), np.array([0, 1])), [[0], [1]]))
+        graph.messages(
+            poise.federation((np.array([[1.0], [0.0]]), np.array([0, 1])), [[0], [1]])
+        )
     with pytest.raises(PoiseError, match="length 1"):
         SimilarityGraph(np.array([[1.0, 0.0], [2.0, 0.0]]))
     with pytest.raises(PoiseError, match="two clients"):

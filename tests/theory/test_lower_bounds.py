@@ -9,7 +9,9 @@ from poise import theory
 from theory.simulated import SEEDS, Quadratic, simulate
 
 
-def second_moment(a: float, b: float, variance: float, rounds: int, start: float) -> np.ndarray:
+def second_moment(
+    a: float, b: float, variance: float, rounds: int, start: float
+) -> np.ndarray:
     """E w_t^2 of w <- a w + b + noise, exactly."""
     mean, spread, found = start, 0.0, [start**2]
     for _ in range(rounds):
@@ -31,7 +33,9 @@ def test_no_run_of_fedprox_is_better_than_the_lower_bound(
     kappa = 1 - rate * (alpha + curvature)
     powers = kappa[:, None] ** np.arange(steps)
     a = float(p @ (kappa**steps + alpha * rate * powers.sum(axis=1)))
-    b = float(-rate * (p * np.array([drift, drift, -drift, -drift])) @ powers.sum(axis=1))
+    b = float(
+        -rate * (p * np.array([drift, drift, -drift, -drift])) @ powers.sum(axis=1)
+    )
     variance = float(rate**2 * noise * (p**2 @ (powers**2).sum(axis=1)))
     error = 3 * mu / 8 * second_moment(a, b, variance, 200, start)
     for t in range(201):
@@ -55,7 +59,9 @@ def test_no_run_of_the_perturbed_gradient_is_better_than_the_lower_bound(
     kappa = 1 - rate * beta * curvature
     powers = kappa[:, None] ** np.arange(steps)
     a = float(p @ (kappa**steps - rate * (1 - beta) * curvature * powers.sum(axis=1)))
-    b = float(-rate * (p * np.array([drift, drift, -drift, -drift])) @ powers.sum(axis=1))
+    b = float(
+        -rate * (p * np.array([drift, drift, -drift, -drift])) @ powers.sum(axis=1)
+    )
     variance = float(rate**2 * noise * (p**2 @ (powers**2).sum(axis=1)))
     error = 3 * mu / 8 * second_moment(a, b, variance, 200, start)
     for t in range(201):
@@ -79,7 +85,9 @@ def test_the_exact_moments_are_those_of_simulated_runs() -> None:
     squares = np.concatenate(
         [
             np.square(
-                simulate(task, 5, steps, lambda t, k: rate, alpha=alpha, seed=s).models[-1, :, 0]
+                simulate(task, 5, steps, lambda t, k: rate, alpha=alpha, seed=s).models[
+                    -1, :, 0
+                ]
             )
             for s in range(200)
         ]

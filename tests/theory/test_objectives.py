@@ -16,10 +16,14 @@ WEIGHTS = st.lists(st.floats(0.01, 1), min_size=2, max_size=8)
 
 
 @given(WEIGHTS, st.randoms(use_true_random=False))
-def test_chi_squared_is_a_distance_from_the_objective(weights: list[float], random: object) -> None:
+def test_chi_squared_is_a_distance_from_the_objective(
+    weights: list[float], random: object
+) -> None:
     p = theory.normalised(weights)
     assert theory.chi_squared(p, p) == pytest.approx(0.0, abs=1e-15)
-    assert theory.chi_squared(p, 7 * p) == pytest.approx(0.0, abs=1e-14)  # only proportions matter
+    assert theory.chi_squared(p, 7 * p) == pytest.approx(
+        0.0, abs=1e-14
+    )  # only proportions matter
     q = theory.normalised(p[::-1])
     found = theory.chi_squared(p, q)
     assert found == pytest.approx(
@@ -40,7 +44,9 @@ def test_local_progress_with_momentum(steps: int, momentum: float) -> None:
     """A model far from its optimum sees a constant gradient: it moves by lr * a * gradient."""
     far, lr = 1e9, 1e-6
     fed = poise.quadratics([[far]])
-    run = poise.train(fed, fed.task, SGD(lr=lr, steps=steps, momentum=momentum), rounds=1)
+    run = poise.train(
+        fed, fed.task, SGD(lr=lr, steps=steps, momentum=momentum), rounds=1
+    )
     assert run.model[0] / (lr * far) == pytest.approx(
         theory.local_progress(np.array([steps]), momentum=momentum)[0], rel=1e-4
     )
@@ -59,7 +65,10 @@ def test_local_progress_with_a_pull(steps: int) -> None:
 
 def test_terms_have_names() -> None:
     found = theory.fedprox_bound(
-        theory.Problem(1.0, 0.5, 0.1, 1.0, 0.2, gap=1.0, importance=np.ones(2) / 2), 0.1, 2, 3
+        theory.Problem(1.0, 0.5, 0.1, 1.0, 0.2, gap=1.0, importance=np.ones(2) / 2),
+        0.1,
+        2,
+        3,
     )
     assert found.total == pytest.approx(sum(found.as_data()["terms"].values()))
     assert found["start"] == found.values["start"]

@@ -91,7 +91,9 @@ def test_poisson(sizes: list[int], data: st.DataObject) -> None:
     m = data.draw(st.integers(1, max(1, int(1 / p.max()))))
     s = Poisson(m).statistics(p)
     agrees(s, coins(np.minimum(m * p, 1.0), np.full(len(p), 1 / m)))
-    assert np.isclose(s.sum_variance, 1 / m - p @ p, atol=1e-12)  # [Fraboni 2023, App. A.1]
+    assert np.isclose(
+        s.sum_variance, 1 / m - p @ p, atol=1e-12
+    )  # [Fraboni 2023, App. A.1]
 
 
 def test_poisson_refuses_a_probability_above_one() -> None:
@@ -103,7 +105,9 @@ def test_poisson_refuses_a_probability_above_one() -> None:
 def test_optimal(sizes: list[int], data: st.DataObject) -> None:
     p = shares(sizes)
     m = data.draw(st.integers(1, len(p)))
-    norms = np.array(data.draw(st.lists(st.floats(0.1, 9.0), min_size=len(p), max_size=len(p))))
+    norms = np.array(
+        data.draw(st.lists(st.floats(0.1, 9.0), min_size=len(p), max_size=len(p)))
+    )
     q = Optimal(m).probabilities(p * norms)
     assert ((q > 0) & (q <= 1)).all()
     assert np.isclose(q.sum(), m)
@@ -134,7 +138,11 @@ def test_no_probabilities_do_better_than_the_optimal_ones(
 def test_optimal_by_hand() -> None:
     """U = 1, 1, 6 and m = 2: client 2 alone would get 1.5, so it works for certain and the others
     share one place."""
-    assert Optimal(2).probabilities(np.array([1.0, 1.0, 6.0])).tolist() == [0.5, 0.5, 1.0]
+    assert Optimal(2).probabilities(np.array([1.0, 1.0, 6.0])).tolist() == [
+        0.5,
+        0.5,
+        1.0,
+    ]
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4))
@@ -149,7 +157,9 @@ def test_clustered_by_size(sizes: list[int], m: int) -> None:
 
 
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 2**32)
+    st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.integers(0, 2**32),
 )
 def test_clustered_by_similarity(sizes: list[int], m: int, seed: int) -> None:
     sampler, p = ClusteredBySimilarity(m), shares(sizes)
@@ -163,9 +173,13 @@ def test_clustered_by_similarity(sizes: list[int], m: int, seed: int) -> None:
     assert (in_cohort >= in_md - 1e-12).all()
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4), st.data())
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4), st.data()
+)
 def test_target(sizes: list[int], m: int, data: st.DataObject) -> None:
-    groups = data.draw(st.lists(st.integers(0, 2), min_size=len(sizes), max_size=len(sizes)))
+    groups = data.draw(
+        st.lists(st.integers(0, 2), min_size=len(sizes), max_size=len(sizes))
+    )
     sampler, p = Target(m, groups), shares(sizes)
     agrees(sampler.statistics(p), draws(sampler.distributions(sizes)))
     assert np.allclose(sampler.statistics(p).mean, p, atol=1e-12)
@@ -193,13 +207,19 @@ def test_power_of_choice_is_what_enumeration_says() -> None:
     mean, covariance, _ = moments(outcomes())
     count = 40_000
     s = PowerOfChoice(m, d).statistics(p, losses, draws=count)
-    assert (np.abs(s.mean - mean) <= 5 * np.sqrt(np.diag(covariance) / count) + 1e-12).all()
+    assert (
+        np.abs(s.mean - mean) <= 5 * np.sqrt(np.diag(covariance) / count) + 1e-12
+    ).all()
     assert np.allclose(s.covariance, covariance, atol=5 * 0.25 / np.sqrt(count))
-    assert s.mean[1] > 1.5 * p[1] > s.mean[2]  # the highest loss gains, the lowest loses
+    assert (
+        s.mean[1] > 1.5 * p[1] > s.mean[2]
+    )  # the highest loss gains, the lowest loses
 
 
 @given(SIZES, st.data())
-def test_uniform_against_md_as_corollary_2_1_says(sizes: list[int], data: st.DataObject) -> None:
+def test_uniform_against_md_as_corollary_2_1_says(
+    sizes: list[int], data: st.DataObject
+) -> None:
     """Sigma_U <= Sigma_MD iff sum p^2 <= 1/(N - m + 1), and then gamma_U <= gamma_MD too."""
     p, m = shares(sizes), data.draw(st.integers(1, len(sizes)))
     uniform, md = Uniform(m).statistics(p), MD(m).statistics(p)

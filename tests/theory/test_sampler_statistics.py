@@ -68,7 +68,9 @@ def test_every_cohort_is_equally_likely(m: int) -> None:
     cohorts = list(combinations(range(5), m))
     q = 1 / len(cohorts)
     assert set(seen) <= set(cohorts)
-    assert all(abs(seen[c] / draws - q) <= 5 * np.sqrt(q * (1 - q) / draws) for c in cohorts)
+    assert all(
+        abs(seen[c] / draws - q) <= 5 * np.sqrt(q * (1 - q) / draws) for c in cohorts
+    )
 
 
 def test_more_clients_than_there_are_have_no_statistics() -> None:

@@ -19,7 +19,9 @@ from poise.solvers import SGD
 from poise.weightings import Identical, TimeBased
 from theory.simulated import SEEDS, Quadratic, below
 
-OPTIMA = np.array([[2.0, 0.0], [0.0, 1.5], [-1.0, -0.5], [0.5, -1.0], [1.0, 1.0], [-2.0, 0.5]])
+OPTIMA = np.array(
+    [[2.0, 0.0], [0.0, 1.5], [-1.0, -0.5], [0.5, -1.0], [1.0, 1.0], [-2.0, 0.5]]
+)
 SIZES = [1, 2, 3, 4, 4, 6]
 P = np.array(SIZES) / 20
 CURVATURE = 0.7
@@ -45,7 +47,8 @@ def test_sampling_terms_bound_the_gradient_of_real_runs(sampler: Any) -> None:
     k2 = 2 * CURVATURE**2 * float(np.square(OPTIMA - P @ OPTIMA).sum(axis=1).max())
     statistics = sampler.statistics(P)
     rate = min(
-        0.9 / (CURVATURE * steps * np.sqrt(2 * (2 * b2 + 1))), 1 / (3.01 * CURVATURE * steps * b2)
+        0.9 / (CURVATURE * steps * np.sqrt(2 * (2 * b2 + 1))),
+        1 / (3.01 * CURVATURE * steps * b2),
     )
     if statistics.gamma:
         rate = min(rate, 1 / (3.01 * CURVATURE * statistics.gamma * steps * b2))
@@ -65,7 +68,9 @@ def test_sampling_terms_bound_the_gradient_of_real_runs(sampler: Any) -> None:
         means.append(np.square(CURVATURE * (models - P @ OPTIMA)).sum(axis=1).mean())
     gap = CURVATURE / 2 * float(np.square(P @ OPTIMA).sum())
     problem = theory.Problem(CURVATURE, CURVATURE, 0.0, gap=gap, importance=P)
-    bound = theory.sampling_bound(problem, statistics, steps, rounds, rate, dissimilarity=(b2, k2))
+    bound = theory.sampling_bound(
+        problem, statistics, steps, rounds, rate, dissimilarity=(b2, k2)
+    )
     assert [a.text for a in bound.assumptions if a.holds is False] == []
     assert below(np.array(means), bound.total)
 
@@ -73,11 +78,15 @@ def test_sampling_terms_bound_the_gradient_of_real_runs(sampler: Any) -> None:
 def test_the_sampling_term_is_what_the_theorem_says() -> None:
     """By hand, for MD: gamma = 1/m, Sigma = (1 - sum p^2)/m."""
     problem = theory.Problem(2.0, noise=0.5, gap=1.0, importance=P)
-    bound = theory.sampling_bound(problem, MD(4).statistics(P), 3, 10, 0.001, 2.0, (1.0, 0.25))
+    bound = theory.sampling_bound(
+        problem, MD(4).statistics(P), 3, 10, 0.001, 2.0, (1.0, 0.25)
+    )
     scale = 1 / (1 - 1.5 * 2 * 0.002 * 0.25 * 3)
     sigma = (1 - P @ P) / 4
     assert bound["start"] == pytest.approx(scale * 4 / (0.002 * 3 * 10))
-    assert bound["noise"] == pytest.approx(scale * 2 * 2 * 0.002 * (sigma + P @ P) * 0.5)
+    assert bound["noise"] == pytest.approx(
+        scale * 2 * 2 * 0.002 * (sigma + P @ P) * 0.5
+    )
     assert bound["sampling"] == pytest.approx(
         scale * 0.002 * 2 * 0.25 * (3 * 2 * 0.5 + 6 * 3 * 0.25)
     )
@@ -125,11 +134,13 @@ def test_window_staleness_and_counts_are_those_of_the_timeline(
     assert oldest <= theory.staleness(scheme, tau, dt / 2)
     if scheme == "fixed-window":
         assert oldest == theory.staleness(scheme, tau, dt / 2)
-    counts = np.bincount(np.concatenate([s.clients for s in steps]), minlength=len(tau)) / len(
-        steps
-    )
+    counts = np.bincount(
+        np.concatenate([s.clients for s in steps]), minlength=len(tau)
+    ) / len(steps)
     assert np.allclose(counts, theory.participation(scheme, tau, dt / 2), rtol=1e-12)
-    assert theory.aggregations(scheme, tau, 9.0, dt / 2) == len(list(clock.timeline(tau, time=9.0)))
+    assert theory.aggregations(scheme, tau, 9.0, dt / 2) == len(
+        list(clock.timeline(tau, time=9.0))
+    )
 
 
 def test_times_without_a_common_measure_never_repeat() -> None:
@@ -148,9 +159,13 @@ TAU = np.array([1.0, 0.75, 0.5, 0.25, 0.5, 1.0])
     ids=lambda w: type(w).__name__,
 )
 @pytest.mark.parametrize(
-    "clock", [Asynchronous(TAU), FixedWindow(0.5, TAU), Synchronous(TAU)], ids=lambda c: c.name
+    "clock",
+    [Asynchronous(TAU), FixedWindow(0.5, TAU), Synchronous(TAU)],
+    ids=lambda c: c.name,
 )
-def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: Any) -> None:
+def test_old_answers_cost_at_most_what_theorem_4_3_says(
+    clock: Any, weighting: Any
+) -> None:
     """Everything in the bound is counted on the timeline; measured is the mean loss of the
     objective minimised."""
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE)
@@ -169,7 +184,11 @@ def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: A
     q = heard.mean(axis=0)
     late = theory.staleness(scheme, TAU, dt)
     sums = heard.sum(axis=1)
-    rate = 1 / (48 * CURVATURE) * min(1.0, 1 / (3 * max(1.0, sums.max()) ** 2 * (late + 1)))
+    rate = (
+        1
+        / (48 * CURVATURE)
+        * min(1.0, 1 / (3 * max(1.0, sums.max()) ** 2 * (late + 1)))
+    )
     count = period * (1200 // period)
     run = poise.train(
         fed,
@@ -183,20 +202,32 @@ def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: A
     )
     models = np.array([run.models(n) for n in range(count)])
     best = q @ OPTIMA / q.sum()
-    measured = float((CURVATURE / 2 * q.sum() * np.square(models - best).sum(axis=1)).mean())
+    measured = float(
+        (CURVATURE / 2 * q.sum() * np.square(models - best).sum(axis=1)).mean()
+    )
 
     def loss(weights: np.ndarray, w: np.ndarray) -> float:
         return float(CURVATURE / 2 * weights @ np.square(w - OPTIMA).sum(axis=1))
 
     residual = float(
-        np.mean([loss(h, best) - loss(h, h @ OPTIMA / h.sum()) if h.sum() else 0.0 for h in heard])
+        np.mean(
+            [
+                loss(h, best) - loss(h, h @ OPTIMA / h.sum()) if h.sum() else 0.0
+                for h in heard
+            ]
+        )
     )
     variance = float(q @ np.square(CURVATURE * (best - OPTIMA)).sum(axis=1))
-    steepest = max(float(np.square(CURVATURE * (models - o)).sum(axis=1).max()) for o in OPTIMA)
+    steepest = max(
+        float(np.square(CURVATURE * (models - o)).sum(axis=1).max()) for o in OPTIMA
+    )
     alone = scheme == "asynchronous"
     bound = theory.asynchronous_bound(
         theory.Problem(
-            CURVATURE, CURVATURE, gradient=steepest, distance=float(np.square(best).sum())
+            CURVATURE,
+            CURVATURE,
+            gradient=steepest,
+            distance=float(np.square(best).sum()),
         ),
         1,
         count,
@@ -214,7 +245,11 @@ def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: A
     assert 0 < measured <= bound.total
 
 
-@given(st.lists(st.floats(0.05, 1), min_size=6, max_size=6), st.floats(-3, 3), st.floats(-3, 3))
+@given(
+    st.lists(st.floats(0.05, 1), min_size=6, max_size=6),
+    st.floats(-3, 3),
+    st.floats(-3, 3),
+)
 def test_the_gradient_asked_for_is_bounded_through_chi_squared(
     weights: list[float], x: float, y: float
 ) -> None:
@@ -250,8 +285,8 @@ def test_fedfix_terms_by_hand_and_the_best_window() -> None:
 
     constants = {"distance": 2.0, "residual": 0.3, "variance": 0.5}
     for k in range(1, 6):
-        assert theory.fedfix_terms(tau, 1 / k, time, steps, **constants).total == pytest.approx(
-            by_hand(1 / k)
-        )
+        assert theory.fedfix_terms(
+            tau, 1 / k, time, steps, **constants
+        ).total == pytest.approx(by_hand(1 / k))
     best = min((1 / k for k in range(1, 11)), key=by_hand)
     assert theory.best_window(tau, time, steps, **constants) == pytest.approx(best)

@@ -57,7 +57,9 @@ def test_names_are_listed(counts: house.Counts) -> None:
     ("columns", "over_88", "over_100"),
     [(88, 0, 0), (89, 1, 0), (100, 1, 0), (101, 1, 1)],
 )
-def test_columns_count_from_the_first_beyond(columns: int, over_88: int, over_100: int) -> None:
+def test_columns_count_from_the_first_beyond(
+    columns: int, over_88: int, over_100: int
+) -> None:
     counted = house.Counts()
     house.count_text(counted, "#" * columns, "sample.py")
     assert (counted.over_88, counted.over_100) == (over_88, over_100)

@@ -16,7 +16,9 @@ import mutants
 
 def changed(text: str) -> set[str]:
     """Every mutated text of a source text."""
-    return {mutants.mutated(text, mutant) for mutant in mutants.mutants_of(text, "x.py")}
+    return {
+        mutants.mutated(text, mutant) for mutant in mutants.mutants_of(text, "x.py")
+    }
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,9 @@ def test_places_are_the_same_for_the_same_seed() -> None:
 
 def test_every_drawn_mutant_is_python() -> None:
     for mutant in mutants.draw(ROOT, 200, seed=1):
-        ast.parse(mutants.mutated((ROOT / mutant.file).read_text(encoding="utf-8"), mutant))
+        ast.parse(
+            mutants.mutated((ROOT / mutant.file).read_text(encoding="utf-8"), mutant)
+        )
 
 
 def test_a_target_without_files_is_an_error() -> None:
@@ -89,7 +93,9 @@ def test_a_target_without_files_is_an_error() -> None:
 
 def test_every_equivalent_mutant_is_in_the_source() -> None:
     reasons = {mutant.reason for mutant in mutants.draw(ROOT, 10**6, seed=0)}
-    missing = [key for key, reason in mutants.EQUIVALENT.items() if reason not in reasons]
+    missing = [
+        key for key, reason in mutants.EQUIVALENT.items() if reason not in reasons
+    ]
     assert not missing, "the source has changed: correct or remove these entries"
 
 
@@ -103,7 +109,10 @@ def test_likely_tests_mention_the_module() -> None:
     ("output", "expected"),
     [
         ("FAILED tests/a.py::b[1 - 2] - assert 0", ("killed", "tests/a.py::b[1")),
-        ("FAILED tests/a.py::b - Failed: Timeout (>120.0s)", ("timed out", "tests/a.py::b")),
+        (
+            "FAILED tests/a.py::b - Failed: Timeout (>120.0s)",
+            ("timed out", "tests/a.py::b"),
+        ),
         ("ERROR tests/a.py", ("killed", "tests/a.py")),
         ("nothing to see", ("killed", "collection")),
     ],
@@ -114,10 +123,18 @@ def test_verdicts(output: str, expected: tuple[str, str]) -> None:
 
 def small_tree(root: Path) -> Path:
     """A checkout with one function and one test that notices a changed operator only."""
-    for folder in ("src/poise", "tests/contracts", "tests/golden", "tests/unit", "tools"):
+    for folder in (
+        "src/poise",
+        "tests/contracts",
+        "tests/golden",
+        "tests/unit",
+        "tools",
+    ):
         (root / folder).mkdir(parents=True)
     (root / "src/poise/__init__.py").touch()
-    (root / "src/poise/double.py").write_text("def double(a, spare=1):\n    return 2 * a\n")
+    (root / "src/poise/double.py").write_text(
+        "def double(a, spare=1):\n    return 2 * a\n"
+    )
     test = "from poise.double import double\n\ndef test_double():\n    assert double(3) == 6\n"
     (root / "tests/unit/test_double.py").write_text(test)
     (root / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
@@ -130,7 +147,9 @@ def test_a_small_tree_from_mutant_to_verdict(tmp_path: Path) -> None:
     text = (root / "src/poise/double.py").read_text()
     drawn = mutants.mutants_of(text, "src/poise/double.py")
     assert [mutant.after for mutant in drawn] == ["2", "2 / a", "3"]
-    spare, operator = (workshop.try_out(mutant, 60, related_only=True) for mutant in drawn[:2])
+    spare, operator = (
+        workshop.try_out(mutant, 60, related_only=True) for mutant in drawn[:2]
+    )
     assert (spare.outcome, operator.outcome) == ("survived", "killed")
     assert operator.by == "tests/unit/test_double.py::test_double"
     assert (workshop.root / "src/poise/double.py").read_text() == text
@@ -142,4 +161,6 @@ def test_results_can_be_read_back(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     file.write_text(mutants.line(result), encoding="utf-8")
     assert mutants.load(file) == [result]
-    assert "survived: x.py:1: a + b  →  a - b" in mutants.summary([result], equivalent=0)
+    assert "survived: x.py:1: a + b  →  a - b" in mutants.summary(
+        [result], equivalent=0
+    )

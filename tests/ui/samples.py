@@ -27,7 +27,9 @@ def plain(folder: Path, rounds: int = 6) -> Path:
 
 def attacked(folder: Path, rounds: int = 12) -> Path:
     """The same with everyone in every round, three of whom only pretend."""
-    text = small(rounds=rounds, keep='"unlearnable"').replace('"uniform"\nm = 4', '"full"')
+    text = small(rounds=rounds, keep='"unlearnable"').replace(
+        '"uniform"\nm = 4', '"full"'
+    )
     return run_into(text + ATTACKED, folder)
 
 

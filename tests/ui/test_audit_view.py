@@ -33,9 +33,9 @@ def run(folder: Path) -> Iterator[Run]:
 
 
 def test_it_says_what_the_command_says(run: Run, folder: Path, tmp_path: Path) -> None:
-    said = json.loads(call("audit", folder, "--out", tmp_path / "page.html", "--json").out)["runs"][
-        0
-    ]
+    said = json.loads(
+        call("audit", folder, "--out", tmp_path / "page.html", "--json").out
+    )["runs"][0]
     found = views.audit_run(run)
     rows = views.ranking(found).rows
     assert [row.client for row in rows if row.suspected] == sorted(
@@ -60,13 +60,17 @@ def test_the_truth_is_that_of_the_attacks(run: Run) -> None:
     )
     titles = [plot.title for plot in views.plots(run, found, true)]
     assert titles[0] == "Found against false alarms"
-    assert "Found against false alarms" not in [plot.title for plot in views.plots(run, found)]
+    assert "Found against false alarms" not in [
+        plot.title for plot in views.plots(run, found)
+    ]
 
 
 def test_another_alarm_changes_who_is_suspected_and_nothing_else(run: Run) -> None:
     found = views.audit_run(run)
     strict = found.at(1e-12)
-    assert strict.audit.suspects == [int(i) for i in np.flatnonzero(found.audit.p_values <= 1e-12)]
+    assert strict.audit.suspects == [
+        int(i) for i in np.flatnonzero(found.audit.p_values <= 1e-12)
+    ]
     assert np.array_equal(strict.audit.scores, found.audit.scores)
     with pytest.raises(InvalidOption, match="alarm"):
         found.at(0.0)
@@ -74,9 +78,16 @@ def test_another_alarm_changes_who_is_suspected_and_nothing_else(run: Run) -> No
 
 def test_decisions_are_kept_with_who_when_and_why(run: Run, folder: Path) -> None:
     before = (folder / "ledger.sqlite").read_bytes()
-    made = quarantine.decide(run, 2, "quarantine", "A. Operator", "sends nothing", 9.0, 1e-9)
+    made = quarantine.decide(
+        run, 2, "quarantine", "A. Operator", "sends nothing", 9.0, 1e-9
+    )
     assert quarantine.decisions(folder) == [made]
-    assert (made.who, made.why, made.rounds, made.owner) == ("A. Operator", "sends nothing", 12, 2)
+    assert (made.who, made.why, made.rounds, made.owner) == (
+        "A. Operator",
+        "sends nothing",
+        12,
+        2,
+    )
     quarantine.decide(run, 5, "quarantine", "A. Operator", "copies")
     assert quarantine.excluded(quarantine.decisions(folder)) == [2, 5]
     quarantine.decide(run, 2, "release", "B. Other", "was a broken sensor")
@@ -109,7 +120,10 @@ def test_the_experiment_without_some_leaves_the_others_as_they_were(run: Run) ->
     assert left.federation.clients == 8
     assert left.federation.members.tolist() == stay
     for k, c in enumerate(stay):
-        assert left.federation.client(k)[1].tolist() == whole.federation.client(c)[1].tolist()
+        assert (
+            left.federation.client(k)[1].tolist()
+            == whole.federation.client(c)[1].tolist()
+        )
     assert [stay[c] for attack in left.parts.attacks for c in attack.clients] == [7, 5]
     assert left.parts.solver == whole.parts.solver
 

@@ -36,10 +36,14 @@ def browser(runs: Path) -> TestClient:
     return client(runs, KEYS)
 
 
-def finished(browser: TestClient, started: dict[str, Any], name: str = NAME) -> dict[str, Any]:
+def finished(
+    browser: TestClient, started: dict[str, Any], name: str = NAME
+) -> dict[str, Any]:
     """Wait for an action."""
     until = time.monotonic() + 120
-    while (job := browser.get(f"/api/job/{started['id']}/{name}").json())["state"] == "running":
+    while (job := browser.get(f"/api/job/{started['id']}/{name}").json())[
+        "state"
+    ] == "running":
         assert time.monotonic() < until, job
         time.sleep(0.1)
     found: dict[str, Any] = job
@@ -48,7 +52,9 @@ def finished(browser: TestClient, started: dict[str, Any], name: str = NAME) -> 
 
 @pytest.mark.parametrize("where", ["client", "federation", "unlearning", "audit"])
 @pytest.mark.parametrize("name", [NAME, "past/seed-0", "past/seed-0/unlearning/001"])
-def test_every_page_is_there_for_every_run(browser: TestClient, where: str, name: str) -> None:
+def test_every_page_is_there_for_every_run(
+    browser: TestClient, where: str, name: str
+) -> None:
     answer = browser.get(f"/{where}/{name}")
     assert answer.status_code == 200, answer.text
     assert f'href="/audit/{name}"' in answer.text
@@ -60,11 +66,16 @@ def test_every_page_is_there_for_every_run(browser: TestClient, where: str, name
         ("client-figures", ["Classes", "Weight in each round it took part in"]),
         ("federation-figures", ["Samples of the clients", "Classes of the clients"]),
         ("graph-figures", []),
-        ("unlearning-figures", ["Tree of histories", "Sensitivity to the clients, the training"]),
+        (
+            "unlearning-figures",
+            ["Tree of histories", "Sensitivity to the clients, the training"],
+        ),
         ("audit-figures", ["Found against false alarms", "Score of every client"]),
     ],
 )
-def test_figures_are_fetched(browser: TestClient, where: str, titles: list[str]) -> None:
+def test_figures_are_fetched(
+    browser: TestClient, where: str, titles: list[str]
+) -> None:
     found = browser.get(f"/api/{where}/{NAME}").json()["plots"]
     assert [plot["title"] for plot in found][: len(titles)] == titles
     assert all(view["figure"]["data"] for plot in found for view in plot["views"])
@@ -88,14 +99,21 @@ def test_a_long_audit_is_waited_for_on_its_own_page_only(
         "poise.apps.ui.gather.FAST_AUDIT", 119
     )  # the run has 10 clients and 12 rounds
     before = browser.get(f"/api/client/{NAME}", params={"client": 2}).json()
-    assert (before["verdict"], "has not been audited yet" in before["no_verdict"]) == (None, True)
+    assert (before["verdict"], "has not been audited yet" in before["no_verdict"]) == (
+        None,
+        True,
+    )
     drawn = lambda: [
         p["title"]
-        for p in browser.get(f"/api/client-figures/{NAME}", params={"client": 2}).json()["plots"]
+        for p in browser.get(
+            f"/api/client-figures/{NAME}", params={"client": 2}
+        ).json()["plots"]
     ]
     assert "Score of the audit" not in drawn()
     assert browser.get(f"/api/audit/{NAME}").json()["ranking"]["suspects"] == 3
-    assert browser.get(f"/api/client/{NAME}", params={"client": 2}).json()["verdict"]["suspected"]
+    assert browser.get(f"/api/client/{NAME}", params={"client": 2}).json()["verdict"][
+        "suspected"
+    ]
     assert "Score of the audit" in drawn()
 
 
@@ -108,10 +126,16 @@ def test_a_long_audit_is_waited_for_on_its_own_page_only(
         ("/client/none", 404, "there is no run"),
         ("/audit/../../etc", 404, "there is no"),
         (f"/unlearning/{NAME}?method=sifu&clients=99", 200, "there is no client 99"),
-        (f"/unlearning/{NAME}?method=sifu&clients=1&out=/tmp", 200, "no option &#39;out&#39;"),
+        (
+            f"/unlearning/{NAME}?method=sifu&clients=1&out=/tmp",
+            200,
+            "no option &#39;out&#39;",
+        ),
     ],
 )
-def test_mistakes_are_told(browser: TestClient, address: str, code: int, says: str) -> None:
+def test_mistakes_are_told(
+    browser: TestClient, address: str, code: int, says: str
+) -> None:
     answer = browser.get(address)
     assert (answer.status_code, says in answer.text) == (code, True), answer.text
 
@@ -151,7 +175,9 @@ def without_files(certificate: dict[str, Any]) -> dict[str, Any]:
     said = json.loads(json.dumps(certificate))
     for evidence in (said["evidence"]["training"], *said["evidence"]["branches"]):
         del evidence["file"]
-    return {k: v for k, v in said.items() if k not in ("digest", "path", "page", "finished")}
+    return {
+        k: v for k, v in said.items() if k not in ("digest", "path", "page", "finished")
+    }
 
 
 def test_the_form_does_what_the_command_does(
@@ -171,25 +197,45 @@ def test_the_form_does_what_the_command_does(
     assert said.code == 0, said.err
     shown = browser.get(f"/unlearning/{name}", params={"method": "sifu", **options})
     assert "What this request would cost" in shown.text
-    posted = browser.post(f"/unlearning/{name}", data=options, headers=ACT, follow_redirects=False)
-    assert (posted.status_code, posted.headers["location"]) == (303, f"/unlearning/{name}#actions")
+    posted = browser.post(
+        f"/unlearning/{name}", data=options, headers=ACT, follow_redirects=False
+    )
+    assert (posted.status_code, posted.headers["location"]) == (
+        303,
+        f"/unlearning/{name}#actions",
+    )
     (job,) = browser.get(f"/api/jobs/{name}").json()
     assert finished(browser, job, name)["state"] == "done"
     made = json.loads(
-        (runs / name / "unlearning" / "002" / "certificate.json").read_text(encoding="utf-8")
+        (runs / name / "unlearning" / "002" / "certificate.json").read_text(
+            encoding="utf-8"
+        )
     )
     assert without_files(made) == without_files(json.loads(said.out))
     told = browser.get(f"/api/unlearning/{name}").json()
     assert told["forgotten"] == [1, 4, 5]
     assert [one["verification"] for one in told["requests"]] == ["unknown", "unknown"]
-    assert (runs / name / "ledger.sqlite").read_bytes() == (twin / "ledger.sqlite").read_bytes()
+    assert (runs / name / "ledger.sqlite").read_bytes() == (
+        twin / "ledger.sqlite"
+    ).read_bytes()
 
 
-def test_the_cost_is_told_and_nothing_is_changed(browser: TestClient, runs: Path) -> None:
+def test_the_cost_is_told_and_nothing_is_changed(
+    browser: TestClient, runs: Path
+) -> None:
     wish = {"clients": "4,5", "sigma": 0.06}
     told = browser.get(f"/api/unlearning-cost/{NAME}", params=wish).json()
     plan = json.loads(
-        call("unlearn", runs / NAME, "--clients", "4,5", "--sigma", "0.06", "--plan", "--json").out
+        call(
+            "unlearn",
+            runs / NAME,
+            "--clients",
+            "4,5",
+            "--sigma",
+            "0.06",
+            "--plan",
+            "--json",
+        ).out
     )
     for key in ("restart", "ideal", "given_up", "sigma", "limit", "psi"):
         assert told[key] == plan[key], key
@@ -204,21 +250,30 @@ def test_what_has_no_proof_is_not_begun_without_a_word(browser: TestClient) -> N
     assert "Forget 4" not in page
     assert (
         "Forget 4"
-        in browser.get(f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT).text
+        in browser.get(
+            f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT
+        ).text
     )
     refused = browser.post(f"/api/forget/{NAME}", json=asked, headers=ACT)
-    assert (refused.status_code, "cannot give a guarantee" in refused.json()["error"]) == (
+    assert (
+        refused.status_code,
+        "cannot give a guarantee" in refused.json()["error"],
+    ) == (
         409,
         True,
     )
 
 
-def test_a_run_that_is_being_written_forgets_nobody_yet(browser: TestClient, runs: Path) -> None:
+def test_a_run_that_is_being_written_forgets_nobody_yet(
+    browser: TestClient, runs: Path
+) -> None:
     lock = Lock(runs / NAME / LOCK)
     lock.acquire()
     try:
         page = browser.get(
-            f"/unlearning/{NAME}", params={"method": "sifu", "clients": "4"}, headers=ACT
+            f"/unlearning/{NAME}",
+            params={"method": "sifu", "clients": "4"},
+            headers=ACT,
         ).text
         refused = browser.post(
             f"/api/forget/{NAME}", json={"clients": "4", "heuristic": True}, headers=ACT
@@ -226,8 +281,14 @@ def test_a_run_that_is_being_written_forgets_nobody_yet(browser: TestClient, run
     finally:
         lock.release()
     assert "is still being trained" in page
-    assert (refused.status_code, "is still being trained" in refused.json()["error"]) == (409, True)
-    assert browser.get(f"/api/unlearning-cost/{NAME}", params={"clients": "4"}).status_code == 200
+    assert (
+        refused.status_code,
+        "is still being trained" in refused.json()["error"],
+    ) == (409, True)
+    assert (
+        browser.get(f"/api/unlearning-cost/{NAME}", params={"clients": "4"}).status_code
+        == 200
+    )
 
 
 def test_a_certificate_is_verified_and_an_altered_one_is_not(
@@ -259,17 +320,32 @@ def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(
     told = browser.get(f"/api/federation/{NAME}").json()
     assert told["same_data"]
     assert "homogeneity" in [fact["name"] for fact in told["graph"]]
-    titles = [plot["title"] for plot in browser.get(f"/api/graph-figures/{NAME}").json()["plots"]]
+    titles = [
+        plot["title"]
+        for plot in browser.get(f"/api/graph-figures/{NAME}").json()["plots"]
+    ]
     assert titles[:2] == ["Similarity graph", "Misalignment of the clients"]
-    assert browser.get(f"/api/client/{NAME}", params={"client": 3}).json()["place"]["clients"] == 10
+    assert (
+        browser.get(f"/api/client/{NAME}", params={"client": 3}).json()["place"][
+            "clients"
+        ]
+        == 10
+    )
     assert (runs / NAME / "ledger.sqlite").read_bytes() == before
 
 
 def test_quarantine_from_the_decision_to_a_run_without_the_client(
     browser: TestClient, runs: Path
 ) -> None:
-    form = {"client": "2", "action": "quarantine", "who": "A. Operator", "why": "sends nothing"}
-    posted = browser.post(f"/quarantine/{NAME}", data=form, headers=ACT, follow_redirects=False)
+    form = {
+        "client": "2",
+        "action": "quarantine",
+        "who": "A. Operator",
+        "why": "sends nothing",
+    }
+    posted = browser.post(
+        f"/quarantine/{NAME}", data=form, headers=ACT, follow_redirects=False
+    )
     assert posted.status_code == 303
     kept = browser.get(f"/api/quarantine/{NAME}").json()
     assert kept["excluded"] == [2]
@@ -284,16 +360,26 @@ def test_quarantine_from_the_decision_to_a_run_without_the_client(
     assert finished(browser, started)["state"] == "done"
     line = browser.get("/api/run/lab-without-2/seed-0").json()
     assert (line["state"], line["clients"], line["rounds"]) == ("done", 9, 12)
-    again = browser.post(f"/api/decision/{NAME}", json={**form, "client": 2}, headers=ACT)
-    assert (again.status_code, "in quarantine already" in again.json()["error"]) == (409, True)
+    again = browser.post(
+        f"/api/decision/{NAME}", json={**form, "client": 2}, headers=ACT
+    )
+    assert (again.status_code, "in quarantine already" in again.json()["error"]) == (
+        409,
+        True,
+    )
 
 
 def test_without_anybody_in_quarantine_nothing_is_trained(browser: TestClient) -> None:
     answer = browser.post(f"/api/without/{NAME}", headers=ACT)
-    assert (answer.status_code, "nobody is in quarantine" in answer.json()["error"]) == (409, True)
+    assert (
+        answer.status_code,
+        "nobody is in quarantine" in answer.json()["error"],
+    ) == (409, True)
 
 
-def test_an_altered_certificate_is_told_on_the_page(browser: TestClient, runs: Path) -> None:
+def test_an_altered_certificate_is_told_on_the_page(
+    browser: TestClient, runs: Path
+) -> None:
     file = runs / "past" / "seed-0" / "unlearning" / "001" / "certificate.json"
     file.write_bytes(file.read_bytes().replace(b'"epsilon": 10.0', b'"epsilon": 0.10'))
     page = browser.get("/unlearning/past/seed-0")
@@ -306,8 +392,13 @@ def test_a_second_action_waits_for_the_first(browser: TestClient, runs: Path) ->
     started = browser.post(f"/api/forget/{NAME}", json=body, headers=ACT).json()
     try:
         busy = browser.post(f"/api/graph/{NAME}", headers=ACT)
-        assert (busy.status_code, "goes on: forget client 4" in busy.json()["error"]) == (409, True)
-        while not (job := browser.get(f"/api/job/{started['id']}/{NAME}").json())["rounds"]:
+        assert (
+            busy.status_code,
+            "goes on: forget client 4" in busy.json()["error"],
+        ) == (409, True)
+        while not (job := browser.get(f"/api/job/{started['id']}/{NAME}").json())[
+            "rounds"
+        ]:
             assert job["state"] == "running", job
             time.sleep(0.1)
         form = browser.post(
@@ -343,15 +434,23 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
     wish = {"clients": "1", "heuristic": True}
     asked: list[list[str]] = []
     monkeypatch.setattr(
-        "poise.apps.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0
+        "poise.apps.ui.jobs._spawn",
+        lambda place, arguments, held: asked.append(arguments) or 0,
     )
     plain = client(runs, KEYS)
-    assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
+    assert (
+        "--deployment DIR"
+        in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
+    )
     assert plain.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 409
     assert "are nodes" in plain.get(f"/federation/{NAME}").text
     assert plain.post(f"/api/graph/{NAME}", headers=ACT).status_code == 409
-    told = TestClient(create_app(runs, KEYS, deployments=[tmp_path / "trial"]), base_url=HOME)
-    page = told.get(f"/unlearning/{NAME}?method=sifu&clients=1&heuristic=on", headers=ACT).text
+    told = TestClient(
+        create_app(runs, KEYS, deployments=[tmp_path / "trial"]), base_url=HOME
+    )
+    page = told.get(
+        f"/unlearning/{NAME}?method=sifu&clients=1&heuristic=on", headers=ACT
+    ).text
     assert f"<option>{tmp_path / 'trial'}</option>" in page
     assert told.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 200
     run = str((runs / NAME).resolve())
@@ -381,12 +480,20 @@ def test_looking_loads_nothing_that_trains(runs: Path) -> None:
     import subprocess
 
     said = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert said.stdout.strip() == "[]"
 
 
-def test_the_jobs_of_a_branch_are_its_trainings(browser: TestClient, runs: Path) -> None:
-    started = browser.post("/api/verification/1/past/seed-0/unlearning/001", headers=ACT).json()
+def test_the_jobs_of_a_branch_are_its_trainings(
+    browser: TestClient, runs: Path
+) -> None:
+    started = browser.post(
+        "/api/verification/1/past/seed-0/unlearning/001", headers=ACT
+    ).json()
     finished(browser, started, "past/seed-0")
     assert ConsoleJobs(runs / "past" / "seed-0").get(started["id"]).kind == "verify"

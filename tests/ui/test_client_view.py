@@ -29,7 +29,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 def test_the_profile_is_that_of_the_federation(run: Run) -> None:
     fed = poise.federation(
-        "digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, test_samples=60, seed=0
+        "digits",
+        partition="dirichlet",
+        alpha=0.3,
+        clients=10,
+        samples=300,
+        test_samples=60,
+        seed=0,
     )
     said = views.profile(run, 3)
     assert said.samples == fed.sizes[3]
@@ -37,7 +43,9 @@ def test_the_profile_is_that_of_the_federation(run: Run) -> None:
     assert said.importance == pytest.approx(fed.sizes[3] / 300)
     shares = np.array(said.classes) / said.samples
     everyone = fed.label_counts().sum(axis=0) / 300
-    assert said.divergence["total variation"] == pytest.approx(np.abs(shares - everyone).sum() / 2)
+    assert said.divergence["total variation"] == pytest.approx(
+        np.abs(shares - everyone).sum() / 2
+    )
 
 
 def test_every_round_it_took_part_in_is_there(run: Run) -> None:
@@ -50,7 +58,9 @@ def test_every_round_it_took_part_in_is_there(run: Run) -> None:
         recorded = database.execute(query).fetchall()
     history = views.client_history(run, 3)
     rows = history.page(1).rows
-    assert [(r.aggregation - 1, r.weight, r.norm, r.loss_after) for r in rows] == recorded
+    assert [
+        (r.aggregation - 1, r.weight, r.norm, r.loss_after) for r in rows
+    ] == recorded
     assert history.facts.rounds == len({n for n, *_ in recorded})
 
 
@@ -97,10 +107,14 @@ def test_very_many_rounds_are_averaged(run: Run) -> None:
 
 def test_the_place_in_the_graph() -> None:
     angles = np.radians([0.0, 10.0, 25.0, 170.0])
-    kept = KeptGraph(SimilarityGraph(np.stack([np.cos(angles), np.sin(angles)], axis=1)), {})
+    kept = KeptGraph(
+        SimilarityGraph(np.stack([np.cos(angles), np.sin(angles)], axis=1)), {}
+    )
     said = views.graph_position(kept, 0)
     assert [n.client for n in said.nearest] == [1, 2, 3]
-    assert said.nearest[0].misalignment == pytest.approx((1 - np.cos(np.radians(10))) / 2)
+    assert said.nearest[0].misalignment == pytest.approx(
+        (1 - np.cos(np.radians(10))) / 2
+    )
     assert views.graph_position(kept, 3).rank == 4
 
 

@@ -29,10 +29,14 @@ def test_facts_come_from_the_ledger(run: Run) -> None:
     fed = poise.federation(
         "digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, seed=0
     )
-    assert said["samples per client"].startswith(f"{fed.sizes.min()} to {fed.sizes.max()}")
+    assert said["samples per client"].startswith(
+        f"{fed.sizes.min()} to {fed.sizes.max()}"
+    )
 
 
-def test_the_command_makes_the_graph_of_the_runs_own_data(run: Run, tmp_path: Path) -> None:
+def test_the_command_makes_the_graph_of_the_runs_own_data(
+    run: Run, tmp_path: Path
+) -> None:
     assert run.path is not None
     file = tmp_path / "graph.safetensors"
     done = call(
@@ -48,7 +52,9 @@ def test_the_command_makes_the_graph_of_the_runs_own_data(run: Run, tmp_path: Pa
     assert done.code == 0, done.err
     kept = kept_graph(file)
     assert kept.digest == run.meta["federation"]
-    assert dict(views.graph_facts(kept))["homogeneity"].startswith(f"{kept.graph.homogeneity:.4f}")
+    assert dict(views.graph_facts(kept))["homogeneity"].startswith(
+        f"{kept.graph.homogeneity:.4f}"
+    )
     titles = [plot.title for plot in views.graph_plots(kept)]
     assert titles == [
         "Similarity graph",

@@ -15,14 +15,23 @@ BEARER = {"authorization": "Bearer the-token"}
 COOKIE = {"cookie": "poise-console-8765=the-session"}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "localhost", "[::1]:8765"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8765", "localhost:8765", "localhost", "[::1]:8765"]
+)
 def test_the_console_is_called_by_names_of_the_loopback(runs: Path, host: str) -> None:
     assert client(runs).get("/", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8765", "", "[", "192.0.2.1"],
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:8765",
+        "",
+        "[",
+        "192.0.2.1",
+    ],
 )
 def test_no_other_name_is_answered(runs: Path, host: str) -> None:
     answer = client(runs).get("/", headers={"host": host})
@@ -30,7 +39,9 @@ def test_no_other_name_is_answered(runs: Path, host: str) -> None:
     assert "small" not in answer.text
 
 
-def test_opened_to_others_it_is_called_by_addresses_too_but_by_no_foreign_name(runs: Path) -> None:
+def test_opened_to_others_it_is_called_by_addresses_too_but_by_no_foreign_name(
+    runs: Path,
+) -> None:
     from fastapi.testclient import TestClient
 
     from poise.apps.ui.app import create_app
@@ -60,7 +71,9 @@ FAKES = [
 
 
 @pytest.mark.parametrize("headers", FAKES)
-def test_what_only_looks_like_the_token_opens_nothing(runs: Path, headers: dict[str, str]) -> None:
+def test_what_only_looks_like_the_token_opens_nothing(
+    runs: Path, headers: dict[str, str]
+) -> None:
     assert (
         client(runs, KEYS)
         .put(TAGS, json={"tags": []}, headers={"origin": HOME, **headers})
@@ -70,11 +83,13 @@ def test_what_only_looks_like_the_token_opens_nothing(runs: Path, headers: dict[
 
 
 def test_the_token_opens_actions(runs: Path) -> None:
-    assert client(runs, KEYS).put(TAGS, json={"tags": ["a"]}, headers=BEARER).json() == {
-        "tags": ["a"]
-    }
+    assert client(runs, KEYS).put(
+        TAGS, json={"tags": ["a"]}, headers=BEARER
+    ).json() == {"tags": ["a"]}
     own = {**COOKIE, "origin": HOME}
-    assert client(runs, KEYS).put(TAGS, json={"tags": ["b"]}, headers=own).json() == {"tags": ["b"]}
+    assert client(runs, KEYS).put(TAGS, json={"tags": ["b"]}, headers=own).json() == {
+        "tags": ["b"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,8 +103,12 @@ def test_the_token_opens_actions(runs: Path) -> None:
         {},
     ],
 )
-def test_the_cookie_is_of_no_use_to_other_pages(runs: Path, headers: dict[str, str]) -> None:
-    answer = client(runs, KEYS).put(TAGS, json={"tags": ["a"]}, headers={**COOKIE, **headers})
+def test_the_cookie_is_of_no_use_to_other_pages(
+    runs: Path, headers: dict[str, str]
+) -> None:
+    answer = client(runs, KEYS).put(
+        TAGS, json={"tags": ["a"]}, headers={**COOKIE, **headers}
+    )
     assert answer.status_code == 403
     assert not (runs / "console-tags.json").exists()
 
@@ -97,18 +116,25 @@ def test_the_cookie_is_of_no_use_to_other_pages(runs: Path, headers: dict[str, s
 def test_the_token_is_exchanged_for_a_cookie_of_this_site_alone(runs: Path) -> None:
     browser = client(runs, KEYS, follow_redirects=False)
     assert (
-        browser.post("/unlock", data={"token": "guess"}, headers={"origin": HOME}).status_code
+        browser.post(
+            "/unlock", data={"token": "guess"}, headers={"origin": HOME}
+        ).status_code
         == 401
     )
     answer = browser.post(
-        "/unlock", data={"token": " the-token ", "back": "/run/x"}, headers={"origin": HOME}
+        "/unlock",
+        data={"token": " the-token ", "back": "/run/x"},
+        headers={"origin": HOME},
     )
     assert (answer.status_code, answer.headers["location"]) == (303, "/run/x")
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert "the-token" not in cookie
-    assert browser.put(TAGS, json={"tags": []}, headers={"origin": HOME}).status_code == 200
+    assert (
+        browser.put(TAGS, json={"tags": []}, headers={"origin": HOME}).status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +154,8 @@ def test_after_the_token_one_stays_on_the_console(runs: Path, back: str) -> None
 def test_every_answer_allows_nothing_from_other_hosts(runs: Path, path: str) -> None:
     headers = client(runs).get(path).headers
     policy = dict(
-        part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+        part.strip().split(" ", 1)
+        for part in headers["content-security-policy"].split(";")
     )
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == "'self'"

@@ -25,7 +25,10 @@ def ended(jobs: ConsoleJobs, job: ConsoleJob, seconds: float = 120.0) -> Console
 
 def test_a_job_is_the_command_and_its_document(tmp_path: Path) -> None:
     jobs = ConsoleJobs(tmp_path)
-    done = ended(jobs, jobs.start("list", "what there is", ["list", "servers"], {"for": "a test"}))
+    done = ended(
+        jobs,
+        jobs.start("list", "what there is", ["list", "servers"], {"for": "a test"}),
+    )
     assert (done.state, done.command) == ("done", "poise list servers")
     assert "add" in str(done.outcome)
     assert done.about == {"for": "a test"}
@@ -35,7 +38,8 @@ def test_a_job_is_the_command_and_its_document(tmp_path: Path) -> None:
 def test_a_mistake_is_told_in_the_words_of_the_command(tmp_path: Path) -> None:
     jobs = ConsoleJobs(tmp_path)
     failed = ended(
-        jobs, jobs.start("verify", "verify nothing", ["verify", str(tmp_path / "none.json")])
+        jobs,
+        jobs.start("verify", "verify nothing", ["verify", str(tmp_path / "none.json")]),
     )
     assert failed.state == "failed"
     assert "cannot read" in failed.error
@@ -45,7 +49,9 @@ def test_a_mistake_is_told_in_the_words_of_the_command(tmp_path: Path) -> None:
 def test_one_at_a_time(tmp_path: Path) -> None:
     jobs = ConsoleJobs(tmp_path)
     first = jobs.start(
-        "run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
+        "run",
+        "take a while",
+        ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")],
     )
     with pytest.raises(Busy, match="take a while"):
         jobs.start("list", "too early", ["list"])
@@ -55,7 +61,9 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     grown(tmp_path / "out" / "seed-0")
     jobs.stop(first.id)
     stopped = ended(jobs, first)
-    assert stopped.state == "done"  # stopped cleanly, like Ctrl-C: every finished round is kept
+    assert (
+        stopped.state == "done"
+    )  # stopped cleanly, like Ctrl-C: every finished round is kept
     assert ended(jobs, jobs.start("list", "now", ["list"])).state == "done"
     with pytest.raises(Busy, match="has ended already"):
         jobs.stop(first.id)
@@ -64,7 +72,9 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
     jobs = ConsoleJobs(tmp_path)
     job = jobs.start(
-        "run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
+        "run",
+        "take a while",
+        ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")],
     )
     grown(tmp_path / "out" / "seed-0")
     assert job.pid is not None
@@ -80,7 +90,9 @@ def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
         f"print(jobs.start('run', 'go on', {arguments!r}).id, flush=True)\n"
         "time.sleep(600)"
     )
-    console = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    console = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    )
     assert console.stdout is not None
     name = console.stdout.readline().strip()
     console.kill()

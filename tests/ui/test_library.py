@@ -14,10 +14,24 @@ from poise.apps.ui.views.listing import line_of
 from ui.support import copied
 
 
-def test_runs_are_found_at_any_depth_in_the_order_of_seeds(tmp_path: Path, made: Path) -> None:
-    for place in ("b/seed-10", "b/seed-2", "a", "b/seed-2/unlearning/001", "deep/er/still/x"):
+def test_runs_are_found_at_any_depth_in_the_order_of_seeds(
+    tmp_path: Path, made: Path
+) -> None:
+    for place in (
+        "b/seed-10",
+        "b/seed-2",
+        "a",
+        "b/seed-2/unlearning/001",
+        "deep/er/still/x",
+    ):
         copied(made, tmp_path / place)
-    expected = ["a", "b/seed-2", "b/seed-2/unlearning/001", "b/seed-10", "deep/er/still/x"]
+    expected = [
+        "a",
+        "b/seed-2",
+        "b/seed-2/unlearning/001",
+        "b/seed-10",
+        "deep/er/still/x",
+    ]
     assert Library(tmp_path).names() == expected
 
 
@@ -101,7 +115,9 @@ def test_reading_changes_nothing_that_was_recorded(runs: Path) -> None:
     assert (runs / "small/seed-0/ledger.sqlite").read_bytes() == before
 
 
-def test_a_branch_that_has_its_certificate_is_done_however_early_it_ended(tmp_path: Path) -> None:
+def test_a_branch_that_has_its_certificate_is_done_however_early_it_ended(
+    tmp_path: Path,
+) -> None:
     folder = run_into(small(rounds=6), tmp_path / "runs", stop_after=3)
     library = Library(tmp_path / "runs")
     (name,) = library.names()

@@ -27,8 +27,14 @@ from ui.support import client, copied
 def test_a_glance_tells_what_the_run_does(made: Path) -> None:
     seen = read_summary(made)
     with opened(made) as run:
-        assert (seen.state, seen.rounds, seen.time) == ("done", run.rounds, run.times[-1])
-        assert seen.scores == {name: scores.final(run, name) for name in ("accuracy", "loss")}
+        assert (seen.state, seen.rounds, seen.time) == (
+            "done",
+            run.rounds,
+            run.times[-1],
+        )
+        assert seen.scores == {
+            name: scores.final(run, name) for name in ("accuracy", "loss")
+        }
         assert seen.experiment == run.experiment
         assert seen.meta == run.meta
         assert seen.pace == pytest.approx(run.seconds.mean())
@@ -36,7 +42,9 @@ def test_a_glance_tells_what_the_run_does(made: Path) -> None:
 
 def test_scores_are_those_of_the_last_measurement(tmp_path: Path) -> None:
     folder = run_into(
-        small(rounds=5, evaluate_every=2, metrics='["train_loss"]'), tmp_path, stop_after=3
+        small(rounds=5, evaluate_every=2, metrics='["train_loss"]'),
+        tmp_path,
+        stop_after=3,
     )
     with opened(folder) as run:
         assert math.isnan(run.metric("accuracy")[-1])
@@ -51,7 +59,9 @@ def status(folder: Path, value: str) -> None:
     ledger.close()
 
 
-def test_a_run_that_says_it_is_running_runs_only_as_long_as_somebody_writes_it(runs: Path) -> None:
+def test_a_run_that_says_it_is_running_runs_only_as_long_as_somebody_writes_it(
+    runs: Path,
+) -> None:
     folder = runs / "small" / "seed-0"
     status(folder, "running")
     assert read_summary(folder).state == "stopped", "its process let go of the lock"
@@ -70,14 +80,18 @@ def test_a_killed_process_holds_no_run(runs: Path) -> None:
         "l.Lock(pathlib.Path(sys.argv[1])).acquire(); input(1)"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code, folder / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", code, folder / "lock"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
     child.stdout.read(1)
     assert (held(folder / "lock"), read_summary(folder).state) == (True, "running")
     child.kill()
     child.wait()
-    assert json.loads((folder / "lock").read_text())["pid"] == child.pid, "it left its name"
+    assert json.loads((folder / "lock").read_text())["pid"] == child.pid, (
+        "it left its name"
+    )
     assert (held(folder / "lock"), read_summary(folder).state) == (False, "stopped")
 
 
@@ -117,9 +131,9 @@ def test_a_run_without_a_ledger_and_one_with_a_broken_one(runs: Path) -> None:
     (folder / "ledger.sqlite").unlink()
     assert (read_summary(folder).state, read_summary(folder).rounds) == ("stopped", 0)
     shown = client(runs).get("/api/runs").json()
-    assert [(line["state"], line["rounds"], line["recipe"]["sampler"]) for line in shown] == [
-        ("stopped", 0, "uniform(m=4)")
-    ]
+    assert [
+        (line["state"], line["rounds"], line["recipe"]["sampler"]) for line in shown
+    ] == [("stopped", 0, "uniform(m=4)")]
 
 
 def seen(**values: object) -> RunSummary:
@@ -143,9 +157,15 @@ def test_progress_and_what_is_left_by_rounds() -> None:
 
 def test_progress_and_what_is_left_by_simulated_time() -> None:
     line = line_of(
-        "a", seen(experiment="[run]\ntime = 20.0\n", rounds=10, time=5.0, speed=0.5, pace=2.0)
+        "a",
+        seen(
+            experiment="[run]\ntime = 20.0\n", rounds=10, time=5.0, speed=0.5, pace=2.0
+        ),
     )
-    assert (line.progress, line.eta) == (0.25, 60.0)  # 15 units of time are 30 aggregations of 2 s
+    assert (line.progress, line.eta) == (
+        0.25,
+        60.0,
+    )  # 15 units of time are 30 aggregations of 2 s
 
 
 def test_a_run_that_does_not_run_has_no_time_left() -> None:
@@ -156,7 +176,9 @@ def test_a_run_that_does_not_run_has_no_time_left() -> None:
 
 def test_seeds_of_one_experiment_share_an_interval_and_others_do_not() -> None:
     same = {
-        f"a/seed-{k}": seen(scores={"accuracy": a}, meta={"clients": "4", "seed": str(k)})
+        f"a/seed-{k}": seen(
+            scores={"accuracy": a}, meta={"clients": "4", "seed": str(k)}
+        )
         for k, a in enumerate((0.7, 0.8, 0.9))
     }
     other = {"b": seen(experiment="[run]\nrounds = 11\n", scores={"accuracy": 0.1})}
@@ -166,7 +188,10 @@ def test_seeds_of_one_experiment_share_an_interval_and_others_do_not() -> None:
     # t(0.975, 2) = 4.30265, s = 0.1: 4.30265 * 0.1 / sqrt(3) = 0.24841
     assert (found.n, found.mean) == (3, pytest.approx(0.8))
     assert found.high == pytest.approx(0.8 + 0.24841, abs=1e-5)
-    assert (alone.over_seeds["accuracy"].n, alone.over_seeds["accuracy"].low) == (1, None)
+    assert (alone.over_seeds["accuracy"].n, alone.over_seeds["accuracy"].low) == (
+        1,
+        None,
+    )
 
 
 def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None:
@@ -177,7 +202,9 @@ def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None
         },
         {},
     )
-    assert [(line.over_seeds["loss"].mean, line.over_seeds["loss"].n) for line in both] == [
+    assert [
+        (line.over_seeds["loss"].mean, line.over_seeds["loss"].n) for line in both
+    ] == [
         (1.0, 1),
         (1.0, 1),
     ]
@@ -185,7 +212,11 @@ def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None
 
 def test_a_branch_of_forgetting_is_no_seed_of_its_training() -> None:
     both = lines(
-        {"a": seen(scores={"loss": 1.0}), "a/unlearning/001": seen(scores={"loss": 2.0})}, {}
+        {
+            "a": seen(scores={"loss": 1.0}),
+            "a/unlearning/001": seen(scores={"loss": 2.0}),
+        },
+        {},
     )
     assert BRANCHES == histories.FOLDER
     assert [line.branch_of for line in both] == [None, "a"]
@@ -222,14 +253,26 @@ def test_the_list_has_what_the_ledger_has(runs: Path) -> None:
     with opened(runs / "small" / "seed-0") as run:
         assert line["scores"]["accuracy"] == run.metric("accuracy")[-1]
     page = client(runs).get("/").text
-    for words in ("small/<wbr>seed-0", "uniform(m=4)", "dirichlet", "4 of 4 rounds", "done"):
+    for words in (
+        "small/<wbr>seed-0",
+        "uniform(m=4)",
+        "dirichlet",
+        "4 of 4 rounds",
+        "done",
+    ):
         assert words in page
 
 
 def test_names_and_files_that_look_like_html_stay_texts(runs: Path, made: Path) -> None:
     odd = copied(made, runs / "<script>alert(1)<" / "x")
-    (odd / "experiment.toml").write_text('[solver]\nname = "<img src=x>"\n[run]\nrounds = 4\n')
-    for path in ("/", "/run/%3Cscript%3Ealert(1)%3C/x", "/compare?run=%3Cscript%3Ealert(1)%3C/x"):
+    (odd / "experiment.toml").write_text(
+        '[solver]\nname = "<img src=x>"\n[run]\nrounds = 4\n'
+    )
+    for path in (
+        "/",
+        "/run/%3Cscript%3Ealert(1)%3C/x",
+        "/compare?run=%3Cscript%3Ealert(1)%3C/x",
+    ):
         text = client(runs).get(path).text
         assert "<script>alert" not in text
         assert "<img" not in text
@@ -246,7 +289,9 @@ def test_tags_are_kept_beside_the_runs_and_never_in_the_ledger(runs: Path) -> No
         headers={"authorization": "Bearer t"},
     )
     assert put.json() == {"tags": ["a b", "c"]}
-    assert json.loads((runs / "console-tags.json").read_text()) == {"small/seed-0": ["a b", "c"]}
+    assert json.loads((runs / "console-tags.json").read_text()) == {
+        "small/seed-0": ["a b", "c"]
+    }
     assert client(runs).get("/api/runs").json()[0]["tags"] == ["a b", "c"]
     assert (runs / "small/seed-0/ledger.sqlite").read_bytes() == before
     assert (
@@ -256,7 +301,9 @@ def test_tags_are_kept_beside_the_runs_and_never_in_the_ledger(runs: Path) -> No
         == 404
     )
     long = browser.put(
-        "/api/tags/small/seed-0", json={"tags": ["x" * 41]}, headers={"authorization": "Bearer t"}
+        "/api/tags/small/seed-0",
+        json={"tags": ["x" * 41]},
+        headers={"authorization": "Bearer t"},
     )
     assert (long.status_code, "too long" in long.json()["error"]) == (422, True)
 
@@ -267,7 +314,9 @@ def test_a_run_that_is_being_written_is_listed_as_running(tmp_path: Path) -> Non
     def look(record: object) -> None:
         found.append(client(tmp_path).get("/api/runs").json()[0])
 
-    run_experiment(parse(small(rounds=3)), tmp_path / "exp", [0], lambda seed, made: [look])
+    run_experiment(
+        parse(small(rounds=3)), tmp_path / "exp", [0], lambda seed, made: [look]
+    )
     assert [(line["state"], line["rounds"]) for line in found] == [
         ("running", 1),
         ("running", 2),

@@ -24,7 +24,9 @@ async def events(
     async for text in live.follow(library, name):
         kind, data, *_ = text.splitlines()
         if kind.startswith("event: "):
-            found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+            found.append(
+                (kind.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+            )
         if len(found) == count:
             break
         if len(found) == 1:
@@ -32,10 +34,14 @@ async def events(
     return found
 
 
-def test_the_first_event_comes_at_once_and_the_next_when_the_ledger_grew(runs: Path) -> None:
+def test_the_first_event_comes_at_once_and_the_next_when_the_ledger_grew(
+    runs: Path,
+) -> None:
     folder = runs / "small" / "seed-0"
     first, second, *_ = asyncio.run(
-        events(Library(runs), "small/seed-0", 2, lambda: resume(folder, rounds=6).close())
+        events(
+            Library(runs), "small/seed-0", 2, lambda: resume(folder, rounds=6).close()
+        )
     )
     assert (first[0], first[1]["rounds"], first[1]["state"]) == ("run", 4, "done")
     assert (second[0], second[1]["rounds"], second[1]["planned"]) == ("run", 6, 6)
@@ -48,7 +54,9 @@ def test_a_deleted_run_ends_the_stream(runs: Path) -> None:
     assert last == ("gone", {})
 
 
-def test_a_quiet_stream_says_that_it_is_there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_says_that_it_is_there(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live, "PAUSE", 0.001)
     monkeypatch.setattr(live, "SILENCE", 0.0)
 

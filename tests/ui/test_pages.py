@@ -44,11 +44,16 @@ def test_curves_can_be_seen_against_rounds_real_time_and_bytes(runs: Path) -> No
     first = client(runs).get("/api/figures/curves/small/seed-0").json()["plots"][0]
     assert first["title"] == "Accuracy"
     # a synchronous clock of equal times counts rounds, so simulated time would show the same again
-    assert [view["name"] for view in first["views"]] == ["aggregations", "real time", "bytes sent"]
+    assert [view["name"] for view in first["views"]] == [
+        "aggregations",
+        "real time",
+        "bytes sent",
+    ]
 
 
 @pytest.mark.parametrize(
-    "path", ["/nowhere", "/run/nobody", "/run/small", "/run/..%2f..", "/compare?run=nobody"]
+    "path",
+    ["/nowhere", "/run/nobody", "/run/small", "/run/..%2f..", "/compare?run=nobody"],
 )
 def test_what_is_not_there_is_said_on_a_page(runs: Path, path: str) -> None:
     answer = client(runs).get(path)
@@ -93,7 +98,10 @@ def test_a_run_whose_ledger_is_destroyed_has_a_page_that_helps(runs: Path) -> No
     for words in ("damaged", "poise resume", "not a database", "[solver]"):
         assert words in page.text
     answer = client(runs).get("/api/figures/curves/small/seed-0")
-    assert (answer.status_code, "not a database" in answer.json()["error"]) == (409, True)
+    assert (answer.status_code, "not a database" in answer.json()["error"]) == (
+        409,
+        True,
+    )
     assert client(runs).get("/").status_code == 200, "the others are still listed"
 
 
@@ -108,7 +116,9 @@ def test_an_altered_round_is_named_when_the_records_are_checked(runs: Path) -> N
     assert "round 2" in client(runs).get("/api/health/small/seed-0").json()["damage"]
 
 
-def test_a_missing_round_is_told_on_the_page_and_what_came_before_it_shown(runs: Path) -> None:
+def test_a_missing_round_is_told_on_the_page_and_what_came_before_it_shown(
+    runs: Path,
+) -> None:
     database = sqlite3.connect(runs / "small/seed-0/ledger.sqlite")
     with database:
         database.execute("DELETE FROM rounds WHERE n = 2")
@@ -121,7 +131,9 @@ def test_a_missing_round_is_told_on_the_page_and_what_came_before_it_shown(runs:
 
 def test_two_runs_compare_as_the_command_does(runs: Path, tmp_path: Path) -> None:
     other = run_into(
-        changed('name = "uniform"\nm = 4', 'name = "full"').replace("rounds = 12", "rounds = 4"),
+        changed('name = "uniform"\nm = 4', 'name = "full"').replace(
+            "rounds = 12", "rounds = 4"
+        ),
         runs / "full",
     )
     names = ["small/seed-0", "full/seed-0"]
@@ -142,7 +154,9 @@ def test_two_runs_compare_as_the_command_does(runs: Path, tmp_path: Path) -> Non
         "final accuracy",
     ):
         assert words in page
-    (accuracy, *_) = client(runs).get("/api/compare/figures", params={"run": names}).json()["plots"]
+    (accuracy, *_) = (
+        client(runs).get("/api/compare/figures", params={"run": names}).json()["plots"]
+    )
     lines = accuracy["views"][0]["figure"]["data"]
     assert [line["name"] for line in lines] == ["sampler=uniform(m=4)", "sampler=full"]
 
@@ -196,7 +210,9 @@ keep = "all"
     assert "What the theory says" in page
     for warning in said["warnings"]:
         assert warning["fix"] in page
-    (plot,) = client(tmp_path).get("/api/figures/promises/convex/seed-0").json()["plots"]
+    (plot,) = (
+        client(tmp_path).get("/api/figures/promises/convex/seed-0").json()["plots"]
+    )
     assert {"measured", "predicted bias"} <= {
         trace["name"] for trace in plot["views"][0]["figure"]["data"]
     }
@@ -208,7 +224,9 @@ def test_an_explanation_can_be_kept_with_a_run_alone(tmp_path: Path) -> None:
     assert (outcome.code, "no run folder" in outcome.err) == (2, True)
 
 
-def test_an_asynchronous_run_shows_its_staleness_and_who_worked_when(tmp_path: Path) -> None:
+def test_an_asynchronous_run_shows_its_staleness_and_who_worked_when(
+    tmp_path: Path,
+) -> None:
     text = (
         changed('name = "uniform"\nm = 4', 'name = "full"')
         + '\n[clock]\nname = "asynchronous"\ndurations = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n'
@@ -219,24 +237,32 @@ def test_an_asynchronous_run_shows_its_staleness_and_who_worked_when(tmp_path: P
 
 
 def test_a_run_whose_data_only_its_nodes_know(tmp_path: Path) -> None:
-    made_run({"accuracy": [0.5, 0.6]}, path=tmp_path / "deployed", data={"source": "nodes"}).close()
+    made_run(
+        {"accuracy": [0.5, 0.6]}, path=tmp_path / "deployed", data={"source": "nodes"}
+    ).close()
     page = client(tmp_path).get("/run/deployed")
     assert (page.status_code, "nodes" in page.text) == (200, True)
     for figure in OF_A_RUN:
-        assert client(tmp_path).get(f"/api/figures/{figure}/deployed").status_code == 200
+        assert (
+            client(tmp_path).get(f"/api/figures/{figure}/deployed").status_code == 200
+        )
 
 
 def test_a_run_that_has_no_round_yet(tmp_path: Path) -> None:
     made_run(path=tmp_path / "young", status="running").close()
     assert client(tmp_path).get("/run/young").status_code == 200
     for figure in OF_A_RUN:
-        assert client(tmp_path).get(f"/api/figures/{figure}/young").json() == {"plots": []}
+        assert client(tmp_path).get(f"/api/figures/{figure}/young").json() == {
+            "plots": []
+        }
 
 
 def test_a_folder_that_is_one_run(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "only", rounds=2)
     assert client(folder).get("/run/seed-0").status_code == 200
-    assert [line["name"] for line in client(folder).get("/api/runs").json()] == ["seed-0"]
+    assert [line["name"] for line in client(folder).get("/api/runs").json()] == [
+        "seed-0"
+    ]
     copied(folder, folder / "unlearning" / "001")
     assert [line["branch_of"] for line in client(folder).get("/api/runs").json()] == [
         None,

@@ -33,7 +33,9 @@ def test_the_cost_is_what_the_command_says(run: Run, folder: Path) -> None:
     asked = views.RequestOptions.from_form(
         {"clients": "2,3", "method": "sifu", "epsilon": "10", "delta": ""}
     )
-    said = json.loads(call("unlearn", folder, *asked.arguments(), "--plan", "--json").out)
+    said = json.loads(
+        call("unlearn", folder, *asked.arguments(), "--plan", "--json").out
+    )
     with views.opened(run) as histories:
         looked = asdict(asked.cost(run, histories))
     assert json.loads(json.dumps(looked)) == {
@@ -44,7 +46,13 @@ def test_the_cost_is_what_the_command_says(run: Run, folder: Path) -> None:
 
 def test_options_become_arguments() -> None:
     asked = views.RequestOptions.from_form(
-        {"clients": "3, 7", "sigma": "0.1", "max_rounds": "12", "heuristic": "on", "held_out": ""}
+        {
+            "clients": "3, 7",
+            "sigma": "0.1",
+            "max_rounds": "12",
+            "heuristic": "on",
+            "held_out": "",
+        }
     )
     assert asked.arguments() == [
         "--clients",
@@ -68,7 +76,10 @@ def test_options_become_arguments() -> None:
         ({"clients": "2", "epsilon": "much"}, "epsilon must be a number"),
         ({"clients": "2", "method": "magic"}, "method = 'magic'"),
         ({"clients": "2", "out": "/tmp"}, "no option 'out'"),
-        ({"clients": "2", "min_rounds": "9", "max_rounds": "3"}, "min_rounds 9 is above"),
+        (
+            {"clients": "2", "min_rounds": "9", "max_rounds": "3"},
+            "min_rounds 9 is above",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_happens(
@@ -102,7 +113,9 @@ def test_a_branch_shows_the_tree_it_belongs_to(folder: Path) -> None:
 
 def job(state: str, seen: str, **outcome: object) -> ConsoleJob:
     about = {"request": 1, "seen": seen}
-    return ConsoleJob("x", "verify", "", "", "2026-11-16T10:00:00+00:00", state, outcome, "", about)  # type: ignore[arg-type]
+    return ConsoleJob(
+        "x", "verify", "", "", "2026-11-16T10:00:00+00:00", state, outcome, "", about
+    )  # type: ignore[arg-type]
 
 
 def test_the_newest_verification_counts() -> None:

@@ -27,11 +27,15 @@ def cohorts(draw: Any, largest: int = 9) -> tuple[np.ndarray, np.ndarray]:
     rows = draw(st.integers(1, largest))
     value = st.integers(-4, 4) | st.floats(-1e3, 1e3, width=32)
     values = [[float(draw(value)) for _ in range(3)] for _ in range(rows)]
-    weights = draw(st.lists(st.integers(0, 5), min_size=rows, max_size=rows).filter(any))
+    weights = draw(
+        st.lists(st.integers(0, 5), min_size=rows, max_size=rows).filter(any)
+    )
     return np.array(values) + 0.0, np.array(weights, dtype=np.float64)
 
 
-def exact_trimmed_mean(values: np.ndarray, weights: np.ndarray, share: Fraction) -> Fraction:
+def exact_trimmed_mean(
+    values: np.ndarray, weights: np.ndarray, share: Fraction
+) -> Fraction:
     """The definition, in exact numbers: each client has an interval of the weight."""
     total = sum(Fraction(w) for w in weights)
     low, high = share * total, (1 - share) * total
@@ -45,7 +49,9 @@ def exact_trimmed_mean(values: np.ndarray, weights: np.ndarray, share: Fraction)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @given(cohort=cohorts())
-def test_whole_weights_give_the_median_of_repeated_rows(dtype: Any, cohort: Any) -> None:
+def test_whole_weights_give_the_median_of_repeated_rows(
+    dtype: Any, cohort: Any
+) -> None:
     values, weights = cohort
     repeated = np.repeat(values, weights.astype(int), axis=0)
     found = Median().combine(torch.from_numpy(values).to(dtype), weights / 8)
@@ -60,12 +66,18 @@ def test_trimmed_mean_is_its_definition(share: Fraction, cohort: Any) -> None:
     wanted = [float(exact_trimmed_mean(column, weights, share)) for column in values.T]
     scale = np.abs(values).max() * weights.sum()
     for dtype, digits in ((torch.float32, 1e-6), (torch.float64, 1e-11)):
-        found = TrimmedMean(float(share)).combine(torch.from_numpy(values).to(dtype), weights)
-        assert found.numpy() == pytest.approx(np.array(wanted) * weights.sum(), abs=digits * scale)
+        found = TrimmedMean(float(share)).combine(
+            torch.from_numpy(values).to(dtype), weights
+        )
+        assert found.numpy() == pytest.approx(
+            np.array(wanted) * weights.sum(), abs=digits * scale
+        )
 
 
 @given(rows=st.integers(1, 30), cut=st.integers(0, 14), seed=st.integers(0, 99))
-def test_equal_weights_give_the_trimmed_mean_of_scipy(rows: int, cut: int, seed: int) -> None:
+def test_equal_weights_give_the_trimmed_mean_of_scipy(
+    rows: int, cut: int, seed: int
+) -> None:
     cut = min(cut, (rows - 1) // 2)
     values = np.random.default_rng(seed).standard_normal((rows, 4))
     share = cut / rows  # a whole number of rows at each end
@@ -75,26 +87,36 @@ def test_equal_weights_give_the_trimmed_mean_of_scipy(rows: int, cut: int, seed:
 
 
 @given(rows=st.integers(1, 40), weight=st.floats(1e-3, 1e3), seed=st.integers(0, 99))
-def test_equal_weights_give_the_median_of_numpy(rows: int, weight: float, seed: int) -> None:
+def test_equal_weights_give_the_median_of_numpy(
+    rows: int, weight: float, seed: int
+) -> None:
     values = np.random.default_rng(seed).standard_normal((rows, 5))
     found = Median().combine(torch.from_numpy(values), np.full(rows, weight))
-    assert found.numpy() == pytest.approx(np.median(values, axis=0) * rows * weight, rel=1e-13)
+    assert found.numpy() == pytest.approx(
+        np.median(values, axis=0) * rows * weight, rel=1e-13
+    )
 
 
 def test_decimal_weights_meet_in_the_middle() -> None:
     updates = torch.tensor([[1.0], [2.0], [4.0]])
     assert 0.1 + 0.2 != 0.3
-    assert Median().combine(updates, np.array([0.1, 0.2, 0.3])).item() == pytest.approx(0.6 * 3)
+    assert Median().combine(updates, np.array([0.1, 0.2, 0.3])).item() == pytest.approx(
+        0.6 * 3
+    )
 
 
 @pytest.mark.parametrize("aggregator", ROBUST, ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @given(seed=st.integers(0, 10_000))
-def test_the_order_of_clients_changes_no_bit(aggregator: Any, dtype: Any, seed: int) -> None:
+def test_the_order_of_clients_changes_no_bit(
+    aggregator: Any, dtype: Any, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(2, 12))
     values = torch.from_numpy(rng.standard_normal((rows, 6))).to(dtype)
-    values[:, :3] = values[:, :3].round() * 0.1  # ties between rows of different weight, and -0.0
+    values[:, :3] = (
+        values[:, :3].round() * 0.1
+    )  # ties between rows of different weight, and -0.0
     weights = rng.choice([0.0, 0.1, 0.1, 0.7, 1 / 3], rows)
     order = rng.permutation(rows)
     found = aggregator.combine(values, weights)
@@ -120,7 +142,9 @@ def test_blocks_change_no_bit(
 
 
 def test_many_columns_and_slices_of_a_stack() -> None:
-    values = torch.randn(9, columns.BLOCK // 4, generator=torch.Generator().manual_seed(1))
+    values = torch.randn(
+        9, columns.BLOCK // 4, generator=torch.Generator().manual_seed(1)
+    )
     weights = np.full(9, 1.0)
     wanted = np.median(values.numpy(), axis=0) * np.float32(9)
     assert np.array_equal(Median().combine(values, weights).numpy(), wanted)
@@ -140,7 +164,9 @@ def test_sorting_by_key_is_a_stable_sort(row: list[float]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_nothing_cut_off_is_the_weighted_sum_bit_for_bit(dtype: Any) -> None:
-    values = torch.randn(13, 1001, generator=torch.Generator().manual_seed(2), dtype=dtype)
+    values = torch.randn(
+        13, 1001, generator=torch.Generator().manual_seed(2), dtype=dtype
+    )
     weights = np.random.default_rng(0).standard_normal(13)
     wanted = combine(weights, values)
     assert torch.equal(WeightedSum().combine(values, weights), wanted)
@@ -166,12 +192,16 @@ def test_rounding_lets_no_outlier_in(aggregator: Any, rows: int) -> None:
 def test_large_values_do_not_overflow() -> None:
     values = torch.full((3, 2), 3e38)
     assert Median().combine(values, np.full(3, 1 / 3))[0].item() == pytest.approx(3e38)
-    assert TrimmedMean(0.2).combine(values, np.full(3, 1 / 3))[0].item() == pytest.approx(3e38)
+    assert TrimmedMean(0.2).combine(values, np.full(3, 1 / 3))[
+        0
+    ].item() == pytest.approx(3e38)
 
 
 @pytest.mark.parametrize("share", [0.4999, 0.5 - 1e-9, 0.5 - 1e-16])
 def test_shares_near_a_half_approach_the_median(share: float) -> None:
-    values = torch.randn(11, 50, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    values = torch.randn(
+        11, 50, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    )
     weights = np.full(11, 0.2)
     found = TrimmedMean(share).combine(values, weights)
     assert torch.allclose(found, Median().combine(values, weights), rtol=1e-6)

@@ -74,7 +74,9 @@ def test_a_step_takes_up_the_pages_of_the_last_one() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "taken"),
     [
-        pytest.param("MALLOC_TRIM_THRESHOLD_", "131072", False, marks=pytest.mark.thorough),
+        pytest.param(
+            "MALLOC_TRIM_THRESHOLD_", "131072", False, marks=pytest.mark.thorough
+        ),
         ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072", False),
         ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=512", True),
     ],

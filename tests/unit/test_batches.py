@@ -21,7 +21,11 @@ def batches_of(plan: BatchPlan, row: int) -> list[list[int]]:
 
 
 def draw(
-    clients: list[int], sizes: list[int], steps: list[int], batch_size: int | None, seed: int = 0
+    clients: list[int],
+    sizes: list[int],
+    steps: list[int],
+    batch_size: int | None,
+    seed: int = 0,
 ) -> BatchPlan:
     offsets = np.cumsum([0, *sizes])[:-1]
     return BatchPlan.draw(
@@ -53,7 +57,9 @@ def test_each_epoch_takes_every_sample_once(
         assert set(taken) <= set(range(size))
         if len(mine) == per_epoch:
             assert sorted(taken) == list(range(size))
-            assert [len(x) for x in mine] == [b] * (per_epoch - 1) + [size - b * (per_epoch - 1)]
+            assert [len(x) for x in mine] == [b] * (per_epoch - 1) + [
+                size - b * (per_epoch - 1)
+            ]
         else:
             assert all(len(x) == b for x in mine)
 
@@ -92,13 +98,17 @@ def test_those_still_working_are_a_prefix_and_padding_stays_inside_the_shard() -
     ends = np.cumsum(sizes)
     for k, batch in enumerate(plan):
         assert len(batch.counts) == sum(s > k for s in steps)
-        assert batch.positions.shape[1] == 5  # the width does not depend on who else still works
+        assert (
+            batch.positions.shape[1] == 5
+        )  # the width does not depend on who else still works
         assert batch.full == bool((batch.counts == 5).all())
         for row, positions in enumerate(batch.positions):
             assert int(positions.min()) >= ends[row] - sizes[row]
             assert int(positions.max()) < ends[row]
             tail = positions[int(batch.counts[row]) :]
-            assert bool((tail == positions[0]).all()), "a short row repeats its own first sample"
+            assert bool((tail == positions[0]).all()), (
+                "a short row repeats its own first sample"
+            )
 
 
 def test_full_batches_are_one_step_per_epoch_of_all_samples() -> None:

@@ -18,7 +18,9 @@ def test_scenarios_and_files_name_no_number_of_clients() -> None:
     assert len(Exponential("F80")) == 0
     assert len(Exponential((1.0, 2.0))) == 2
     assert len(Trace("trace.csv")) == 0
-    assert Trace("trace.csv").bind(None).last == 0.0  # the file is read when a run is composed
+    assert (
+        Trace("trace.csv").bind(None).last == 0.0
+    )  # the file is read when a run is composed
 
 
 def test_windows_that_an_exponential_time_takes() -> None:
@@ -46,7 +48,9 @@ def test_a_buffer_waits_for_the_last_of_its_answers_and_time_does_not_go_back() 
 def test_the_largest_losses_of_all_candidates_leave_nothing_to_chance() -> None:
     # d = 3 of 3 clients: the two with the largest losses are always chosen, with weight 1/2 each
     sampler = PowerOfChoice(2, d=3)
-    told = sampler.statistics(np.full(3, 1 / 3), losses=np.array([1.0, 3.0, 2.0]), draws=50)
+    told = sampler.statistics(
+        np.full(3, 1 / 3), losses=np.array([1.0, 3.0, 2.0]), draws=50
+    )
     assert told.mean.tolist() == [0.0, 0.5, 0.5]
     assert told.variance == pytest.approx([0.0, 0.0, 0.0], abs=1e-15)
     assert told.estimated
@@ -61,7 +65,9 @@ def test_the_largest_losses_of_all_candidates_leave_nothing_to_chance() -> None:
         (torch.float64, 7, False),  # 7 * (4 + 8) = 84
     ],
 )
-def test_positions_are_sent_only_if_shorter(dtype: torch.dtype, entries: int, sparse: bool) -> None:
+def test_positions_are_sent_only_if_shorter(
+    dtype: torch.dtype, entries: int, sparse: bool
+) -> None:
     update = torch.arange(1, 11, dtype=dtype)[None]
     channel = TopK(entries / 10, error_feedback=False)
     payload = channel.encode(update, {}).payload
@@ -73,5 +79,7 @@ def test_positions_are_sent_only_if_shorter(dtype: torch.dtype, entries: int, sp
 def test_how_far_a_local_step_contracts() -> None:
     # 1 - eta (lambda + mu) = 1 - 0.1 * (0.2 + 0.3)
     solver = SGD(0.1, steps=1, weight_decay=0.2)
-    assert Budget(strong_convexity=0.3).contraction(solver) == pytest.approx(0.95, rel=1e-12)
+    assert Budget(strong_convexity=0.3).contraction(solver) == pytest.approx(
+        0.95, rel=1e-12
+    )
     assert Budget().contraction(solver) == 1.0

@@ -20,8 +20,12 @@ from poise.core.traits import ChannelTraits, traits_of
 BOTH = [torch.float32, torch.float64]
 
 
-def randn(rows: int, size: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+def randn(
+    rows: int, size: int, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    return torch.randn(
+        rows, size, generator=torch.Generator().manual_seed(seed), dtype=dtype
+    )
 
 
 def test_three_rounds_with_error_feedback_by_hand() -> None:
@@ -56,7 +60,10 @@ SIX = st.lists(st.integers(-3, 3).map(float), min_size=6, max_size=6)
 
 @given(rows=st.lists(SIX, min_size=1, max_size=4), count=st.integers(1, 6))
 def test_the_largest_entries_and_the_first_of_equal_ones(rows: Any, count: int) -> None:
-    wanted = [sorted(sorted(range(6), key=lambda j: (-abs(row[j]), j))[:count]) for row in rows]
+    wanted = [
+        sorted(sorted(range(6), key=lambda j: (-abs(row[j]), j))[:count])
+        for row in rows
+    ]
     for dtype in (*BOTH, torch.float16):
         assert largest(torch.tensor(rows, dtype=dtype), count).tolist() == wanted
 
@@ -75,7 +82,9 @@ def test_the_same_entries_as_torch(dtype: torch.dtype, share: float) -> None:
 
 @pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.8, 0.999])
-def test_no_bit_is_lost_between_what_is_sent_and_kept(dtype: torch.dtype, share: float) -> None:
+def test_no_bit_is_lost_between_what_is_sent_and_kept(
+    dtype: torch.dtype, share: float
+) -> None:
     channel = TopK(share)
     residual = torch.zeros(3, 50, dtype=dtype)
     for seed in range(4):
@@ -83,19 +92,25 @@ def test_no_bit_is_lost_between_what_is_sent_and_kept(dtype: torch.dtype, share:
         encoded = channel.encode(deltas, {"residual": residual})
         arrived = channel.decode(encoded.payload, 50)
         assert torch.equal(arrived + encoded.kept["residual"], deltas + residual)
-        assert not (arrived * encoded.kept["residual"]).any()  # an entry is sent or kept
+        assert not (
+            arrived * encoded.kept["residual"]
+        ).any()  # an entry is sent or kept
         residual = encoded.kept["residual"]
 
 
 @pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize("feedback", [True, False])
-def test_all_entries_arrive_with_the_bits_of_plain(dtype: torch.dtype, feedback: bool) -> None:
+def test_all_entries_arrive_with_the_bits_of_plain(
+    dtype: torch.dtype, feedback: bool
+) -> None:
     channel = TopK(1.0, error_feedback=feedback)
     deltas = randn(4, 30, dtype=dtype)
     deltas[0, 0] = -0.0
     encoded = channel.encode(deltas, {})
     plain = Plain().decode(Plain().encode(deltas, {}).payload, 30)
-    assert channel.decode(encoded.payload, 30).numpy().tobytes() == plain.numpy().tobytes()
+    assert (
+        channel.decode(encoded.payload, 30).numpy().tobytes() == plain.numpy().tobytes()
+    )
     assert channel.keeps == ()
     assert payload_bytes(encoded.payload) == 30 * deltas.element_size()
 
@@ -113,7 +128,11 @@ def test_a_share_of_all_entries_of_a_small_model_leaves_no_residual() -> None:
         (0.001, torch.float32, 1 * 8),
         (0.07, torch.float32, 7 * 8),
         (0.49, torch.float32, 49 * 8),
-        (0.5, torch.float32, 100 * 4),  # an index and a value need as much as two values
+        (
+            0.5,
+            torch.float32,
+            100 * 4,
+        ),  # an index and a value need as much as two values
         (0.9, torch.float32, 100 * 4),
         (0.1, torch.float64, 10 * 12),
         (0.66, torch.float64, 66 * 12),
@@ -145,7 +164,9 @@ def test_plain_copies_nothing() -> None:
 
 
 def test_what_is_declared() -> None:
-    promised = [traits_of(c, ChannelTraits).identity for c in (Plain(), TopK(0.1), TopK(1.0))]
+    promised = [
+        traits_of(c, ChannelTraits).identity for c in (Plain(), TopK(0.1), TopK(1.0))
+    ]
     assert promised == [True, False, False]
     assert TopK(0.1).keeps == ("residual",)
 

@@ -59,7 +59,11 @@ def test_a_report_that_is_not_finite_is_refused(report: str) -> None:
 
 
 def test_wrong_shape_or_type_refuses_everyone() -> None:
-    for wrong in (torch.ones(3, 2), torch.ones(2, 3), torch.ones(3, 3, dtype=torch.float64)):
+    for wrong in (
+        torch.ones(3, 2),
+        torch.ones(2, 3),
+        torch.ones(3, 3, dtype=torch.float64),
+    ):
         found = refusals(replace(updates(), stack=wrong), THETA)
         assert [r.client for r in found] == [4, 7, 4]
         assert "instead of (3, 3)" in found[0].reason
@@ -72,7 +76,9 @@ def test_one_bad_occurrence_does_not_take_the_other_with_it() -> None:
 
 
 def test_rows_of_updates() -> None:
-    given = replace(updates(torch.arange(9.0).view(3, 3)), loss_before=np.array([1.0, 2.0, 3.0]))
+    given = replace(
+        updates(torch.arange(9.0).view(3, 3)), loss_before=np.array([1.0, 2.0, 3.0])
+    )
     some = given.rows(np.array([2, 0]))
     assert some.deltas.tolist() == [[6.0, 7.0, 8.0], [0.0, 1.0, 2.0]]
     assert some.loss_before is not None

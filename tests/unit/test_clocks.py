@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Synchronous, Trace
+from poise.clocks import (
+    Asynchronous,
+    Buffered,
+    Exponential,
+    FixedWindow,
+    Synchronous,
+    Trace,
+)
 from poise.core.durations import scenario
 from poise.core.errors import PoiseError
 from poise.core.timeline import shares
@@ -79,7 +86,10 @@ def test_a_window_that_divides_a_time_is_not_one_too_many() -> None:
     steps = list(FixedWindow(0.2).timeline([1.0], aggregations=5000))
     assert [s.index for s in steps if s.assignments] == list(range(4, 5000, 5))
     assert FixedWindow(0.2).unbiased_weights([1.0], np.array([1.0])).tolist() == [5.0]
-    assert flown(FixedWindow(0.5), [0.5, 1.0], time=1.0) == [(0.5, [0], [0]), (1.0, [0, 1], [1, 0])]
+    assert flown(FixedWindow(0.5), [0.5, 1.0], time=1.0) == [
+        (0.5, [0], [0]),
+        (1.0, [0, 1], [1, 0]),
+    ]
 
 
 def test_empty_windows_are_aggregations() -> None:
@@ -99,8 +109,15 @@ def test_equal_times_are_taken_by_client_number_even_after_many_additions() -> N
 
 
 @settings(max_examples=60)
-@given(TIMES, st.sampled_from(["async", "window", "buffer"]), st.integers(1, 6), st.booleans())
-def test_every_timeline_keeps_the_laws(tau: list[float], kind: str, c: int, random: bool) -> None:
+@given(
+    TIMES,
+    st.sampled_from(["async", "window", "buffer"]),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_every_timeline_keeps_the_laws(
+    tau: list[float], kind: str, c: int, random: bool
+) -> None:
     clock: Any = {
         "async": Asynchronous(),
         "window": FixedWindow(0.7),
@@ -114,7 +131,9 @@ def test_every_timeline_keeps_the_laws(tau: list[float], kind: str, c: int, rand
         assert before <= step.time <= 12.0 * (1 + 1e-9)
         assert (step.versions <= step.index).all()
         assert len(set(step.clients.tolist())) == len(step.clients)
-        for client, version in zip(step.clients.tolist(), step.versions.tolist(), strict=True):
+        for client, version in zip(
+            step.clients.tolist(), step.versions.tolist(), strict=True
+        ):
             assert (
                 version == began[client]
             )  # it worked on what it was given last: never in flight twice
@@ -123,7 +142,9 @@ def test_every_timeline_keeps_the_laws(tau: list[float], kind: str, c: int, rand
 
 
 @given(TIMES)
-def test_one_window_or_one_buffer_for_all_is_synchronous_for_equal_times(tau: list[float]) -> None:
+def test_one_window_or_one_buffer_for_all_is_synchronous_for_equal_times(
+    tau: list[float],
+) -> None:
     equal = [tau[0]] * len(tau)
     wanted = flown(Synchronous(), equal, aggregations=5)
     assert flown(Buffered(len(tau)), equal, aggregations=5) == wanted
@@ -144,8 +165,12 @@ def test_numbers_of_aggregations_windows_and_staleness(tau: list[int]) -> None:
     for dt in (0.5, 1.0, 2.0):
         lasts = [ceil(t / dt) for t in tau]
         window = lcm(*lasts)
-        fixed = list(FixedWindow(dt).timeline([float(t) for t in tau], aggregations=2 * window))
-        assert fixed[-1].time == pytest.approx(2 * window * dt)  # T/dt aggregations in time T
+        fixed = list(
+            FixedWindow(dt).timeline([float(t) for t in tau], aggregations=2 * window)
+        )
+        assert fixed[-1].time == pytest.approx(
+            2 * window * dt
+        )  # T/dt aggregations in time T
         arrivals = [s.clients.tolist() for s in fixed]
         assert arrivals[:window] == arrivals[window:]
         assert max(int(s.index - v) for s in fixed for v in s.versions) < max(lasts)
@@ -196,7 +221,8 @@ def test_exponential_times_have_their_mean_and_forget() -> None:
     times, count = Exponential([0.5, 2.0]).bind(2), 20_000
     drawn = np.array([times.of(np.arange(2), n, 7, 0.0) for n in range(count)])
     assert (
-        np.abs(drawn.mean(axis=0) - [0.5, 2.0]) <= 5 * np.array([0.5, 2.0]) / np.sqrt(count)
+        np.abs(drawn.mean(axis=0) - [0.5, 2.0])
+        <= 5 * np.array([0.5, 2.0]) / np.sqrt(count)
     ).all()
     last = np.ceil(drawn / 0.8)
     error = 5 * last.std(axis=0) / np.sqrt(count)
@@ -243,7 +269,10 @@ def test_a_trace_says_who_is_there_when() -> None:
         ("client,start,duration\n0,0,-1\n", "duration -1"),
         ("client,start,duration\n0.5,0,1\n", "client 0.5"),
         ("client,start,duration\n0,0,1\n", "client 1 has no entry"),
-        ("client,start,duration\n0,0,1\n1,0,1\n9,0,1\n", "client 9, but only 2 clients"),
+        (
+            "client,start,duration\n0,0,1\n1,0,1\n9,0,1\n",
+            "client 9, but only 2 clients",
+        ),
         ("client,start,duration\n", "no entry"),
     ],
 )
@@ -251,16 +280,21 @@ def test_a_bad_trace_file_is_named(text: str, what: str, tmp_path: Any) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(text)
     with pytest.raises(PoiseError, match=what):
-        Asynchronous(Trace(str(path))).fit(Setting(2, np.ones(2, dtype=int), np.full(2, 0.5)))
+        Asynchronous(Trace(str(path))).fit(
+            Setting(2, np.ones(2, dtype=int), np.full(2, 0.5))
+        )
 
 
 def test_a_missing_trace_file_is_named() -> None:
     with pytest.raises(PoiseError, match=r"nowhere\.csv"):
-        Asynchronous(Trace("nowhere.csv")).fit(Setting(1, np.ones(1, dtype=int), np.ones(1)))
+        Asynchronous(Trace("nowhere.csv")).fit(
+            Setting(1, np.ones(1, dtype=int), np.ones(1))
+        )
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: FixedWindow(0.0), lambda: Buffered(0), lambda: FixedWindow(float("inf"))]
+    "make",
+    [lambda: FixedWindow(0.0), lambda: Buffered(0), lambda: FixedWindow(float("inf"))],
 )
 def test_impossible_clocks_are_refused(make: Any) -> None:
     with pytest.raises(PoiseError):

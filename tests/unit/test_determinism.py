@@ -24,7 +24,11 @@ print(run.digest)
 def test_same_digest_in_processes_with_other_thread_settings() -> None:
     digests = set()
     for workers, threads in (("1", "1"), ("2", "2"), ("3", "4")):
-        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+        }
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, workers],
             capture_output=True,

@@ -50,7 +50,9 @@ class PlusOneWeighting(Fits):
     def coefficients(self, updates: RoundUpdates) -> np.ndarray:
         assert updates.loss_after is not None, "a report that is needed arrives"
         assert updates.loss_after.shape == updates.base_weights.shape
-        assert updates.loss_before is None, "a report that is not needed is not computed"
+        assert updates.loss_before is None, (
+            "a report that is not needed is not computed"
+        )
         return updates.base_weights + 1
 
 
@@ -63,7 +65,10 @@ class PlusOneServer(Fits):
         return {"calls": torch.zeros(1)}
 
     def apply(
-        self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]
+        self,
+        theta: torch.Tensor,
+        direction: torch.Tensor,
+        state: Mapping[str, torch.Tensor],
     ) -> Any:
         return theta + direction + 1, {"calls": state["calls"] + 1}
 
@@ -74,7 +79,9 @@ class AlwaysZero(Fits):
     name: ClassVar[str] = "always-zero"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         return Cohort(np.array([0]), np.array([1.0]))
 
 
@@ -84,7 +91,9 @@ class Nobody(Fits):
     name: ClassVar[str] = "nobody"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         return Cohort(np.array([], dtype=np.int64), np.array([]))
 
 
@@ -153,7 +162,9 @@ def test_the_weighting_is_used() -> None:
 
 
 def test_the_server_is_used_and_its_state_goes_round() -> None:
-    assert np.allclose(train(server=PlusOneServer()).model, QUAD.importance @ DELTAS + 1)
+    assert np.allclose(
+        train(server=PlusOneServer()).model, QUAD.importance @ DELTAS + 1
+    )
     run = train(Idle(), rounds=3, server=PlusOneServer())
     assert np.allclose(run.model, 3.0)
 
@@ -170,7 +181,9 @@ class ZeroTwice(Fits):
     name: ClassVar[str] = "zero-twice"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         return Cohort(np.array([0, 1, 0]), np.array([0.25, 0.5, 0.25]))
 
 
@@ -238,7 +251,12 @@ def test_stale_work_counts_from_the_version_it_began_with() -> None:
         given[i], version[i], ready[i] = theta, n + 1, ready[i] + tau[i]
     found = run.contributions
     assert list(
-        zip(found["client"].tolist(), found["version"].tolist(), run.times.tolist(), strict=True)
+        zip(
+            found["client"].tolist(),
+            found["version"].tolist(),
+            run.times.tolist(),
+            strict=True,
+        )
     ) == [(i, v, pytest.approx(t)) for i, v, t in expected]
     assert max(n - v for n, (_, v, _) in enumerate(expected)) >= 2, (
         "there was staleness to get wrong"
@@ -279,7 +297,8 @@ def test_one_seed_one_run(path: Any) -> None:
     task = Task("mlp", {"hidden": 5}, path=path)
     solver = SGD(lr=0.1, epochs=1, batch_size=4)
     digests = [
-        poise.train(fed, task, solver, Uniform(3), rounds=3, seed=s).digest for s in (0, 0, 1)
+        poise.train(fed, task, solver, Uniform(3), rounds=3, seed=s).digest
+        for s in (0, 0, 1)
     ]
     assert digests[0] == digests[1]
     assert digests[0] != digests[2]
@@ -307,7 +326,14 @@ def test_a_weighting_with_the_old_signature_still_works() -> None:
         def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
             assert reports["loss_after"].shape == base.shape
             assert reports["loss_before"] is None
-            assert {"sizes", "clients", "versions", "round", "importance", "seen"} <= reports.keys()
+            assert {
+                "sizes",
+                "clients",
+                "versions",
+                "round",
+                "importance",
+                "seen",
+            } <= reports.keys()
             return 2 * base
 
     with pytest.warns(FutureWarning, match=r"Old\.coefficients"):
@@ -327,7 +353,9 @@ class Bad(Fits):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_coefficients_that_are_not_finite_are_refused_before_they_are_applied(value: float) -> None:
+def test_coefficients_that_are_not_finite_are_refused_before_they_are_applied(
+    value: float,
+) -> None:
     with pytest.raises(poise.PoiseError, match="finite"):
         train(weighting=Bad(value))
 
@@ -364,10 +392,14 @@ def test_a_part_of_another_slot_is_refused_by_name() -> None:
 
 def test_scores_of_a_run() -> None:
     fed = SampleFederation.random([12, 4], seed=1)
-    run = poise.train(fed, Task("logistic"), SGD(lr=0.5, epochs=2, batch_size=3), rounds=8)
+    run = poise.train(
+        fed, Task("logistic"), SGD(lr=0.5, epochs=2, batch_size=3), rounds=8
+    )
     accuracy = run.metric("accuracy")
     target = float(np.median(accuracy))
-    assert run.rounds_to(target) == next(n for n, a in enumerate(accuracy, start=1) if a >= target)
+    assert run.rounds_to(target) == next(
+        n for n, a in enumerate(accuracy, start=1) if a >= target
+    )
     assert run.rounds_to(1.01) is None
     changes = np.diff(accuracy)
     if changes.mean():

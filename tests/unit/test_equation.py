@@ -21,7 +21,9 @@ def test_combine_is_linear_in_the_weights(
     a: np.ndarray, b: np.ndarray, deltas: torch.Tensor, k: float
 ) -> None:
     both = combine(a + k * b, deltas)
-    assert torch.allclose(both, combine(a, deltas) + k * combine(b, deltas), rtol=1e-9, atol=1e-6)
+    assert torch.allclose(
+        both, combine(a, deltas) + k * combine(b, deltas), rtol=1e-9, atol=1e-6
+    )
 
 
 @given(weights, stacks, stacks, numbers)
@@ -37,7 +39,9 @@ def test_combine_is_linear_in_the_updates(
 def test_combine_does_not_depend_on_the_order_of_clients(
     a: np.ndarray, x: torch.Tensor, order: list[int]
 ) -> None:
-    assert torch.allclose(combine(a[order], x[order]), combine(a, x), rtol=1e-9, atol=1e-6)
+    assert torch.allclose(
+        combine(a[order], x[order]), combine(a, x), rtol=1e-9, atol=1e-6
+    )
 
 
 def test_combine_keeps_the_type_and_takes_an_empty_cohort() -> None:
@@ -53,7 +57,9 @@ def test_buffers_stay_inside_the_range_they_were_averaged_from(
     arrived = torch.tensor(
         [[1.0, 5.5, 0.1], [2.0, 6.0, 3.0], [-1.0, 4.0, 2.5]], dtype=torch.float64
     )
-    moved, _ = step(Moving(theta, 1, {}), combine(omega, arrived - theta), omega, Add(rate))
+    moved, _ = step(
+        Moving(theta, 1, {}), combine(omega, arrived - theta), omega, Add(rate)
+    )
     around = torch.cat([arrived, theta[None]])
     low, high = around[:, 1:].min(dim=0).values, around[:, 1:].max(dim=0).values
     assert bool((moved[1:] >= low - 1e-9).all())
@@ -65,7 +71,9 @@ def test_weights_that_sum_to_one_make_buffers_their_mean() -> None:
     theta = torch.tensor([0.0, 9.0], dtype=torch.float64)
     arrived = torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
     weights = np.array([0.25, 0.75])
-    moved, _ = step(Moving(theta, 1, {}), combine(weights, arrived - theta), weights, Add())
+    moved, _ = step(
+        Moving(theta, 1, {}), combine(weights, arrived - theta), weights, Add()
+    )
     assert torch.allclose(moved, torch.tensor([1.0, 1.75], dtype=torch.float64))
 
 

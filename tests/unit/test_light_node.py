@@ -21,11 +21,15 @@ SERVERS = {
 
 def imported(module: str, then: str = "pass") -> set[str]:
     code = f"import json, sys, {module}; {then}; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
     return set(json.loads(done.stdout))
 
 
-def test_a_node_imports_nothing_that_only_the_server_or_the_command_line_needs() -> None:
+def test_a_node_imports_nothing_that_only_the_server_or_the_command_line_needs() -> (
+    None
+):
     assert not imported("poise.apps.deploy.node") & (HEAVY | SERVERS)
 
 
@@ -44,5 +48,8 @@ def test_the_app_of_a_node_does_not_import_that_of_the_server() -> None:
     from poise.apps.deploy.folder import _APPS, _PROJECT
 
     components = _PROJECT["tool"]["flwr"]["app"]["components"]
-    assert components == {"serverapp": "poise_app.server:app", "clientapp": "poise_app.client:app"}
+    assert components == {
+        "serverapp": "poise_app.server:app",
+        "clientapp": "poise_app.client:app",
+    }
     assert "server" not in _APPS["client"]

@@ -33,7 +33,11 @@ def test_norm_follows_every_hidden_layer_and_no_other():
 
 def test_domains_keep_their_own_batch_norm():
     fed = poise.federation(
-        "digit-domains", "by-key", domains=["digits"], clients_per_domain=2, samples_per_domain=200
+        "digit-domains",
+        "by-key",
+        domains=["digits"],
+        clients_per_domain=2,
+        samples_per_domain=200,
     )
     task = poise.task("mlp", hidden=5, norm=True)
     run = poise.train(
@@ -52,4 +56,6 @@ def test_domains_keep_their_own_batch_norm():
 def test_norm_is_yes_or_no(model):
     fed = poise.federation("digit-domains", "by-key", domains=["digits"])
     with pytest.raises(InvalidOption, match="norm must be true or false"):
-        poise.train(fed, poise.task(model, norm="layer"), SGD(lr=0.1, steps=1), rounds=1)
+        poise.train(
+            fed, poise.task(model, norm="layer"), SGD(lr=0.1, steps=1), rounds=1
+        )

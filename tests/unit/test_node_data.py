@@ -51,7 +51,10 @@ def test_tables_as_people_write_them(text: str, tmp_path: Path) -> None:
         (CSV.replace("48", "NA"), "line 3, column 'age': no value"),
         (CSV.replace("2.5", " ? "), "line 3, column 'pressure': no value"),
         (CSV + ",,\n", "line 4, column 'age': no value"),
-        (CSV.replace("1.5", "high"), "line 2, column 'pressure': 'high' is not a number"),
+        (
+            CSV.replace("1.5", "high"),
+            "line 2, column 'pressure': 'high' is not a number",
+        ),
         (CSV.replace("1.5", "1_5"), "line 2, column 'pressure': '1_5' is not a number"),
         (CSV.replace("1.5", "inf"), "line 2, column 'pressure': inf is not finite"),
         (CSV.replace("48,2.5", "48"), "line 3: 2 values for 3 columns"),
@@ -62,13 +65,18 @@ def test_tables_as_people_write_them(text: str, tmp_path: Path) -> None:
         ("sick\n1\n", "no columns except 'sick'"),
         ("age,sick\n", "a header but no rows"),
         ("", "no column 'sick'"),
-        (CSV.replace("1.5,1", "1.5,3"), "the label in row 0 is 3 (with classes = 2: 0 to 1)"),
+        (
+            CSV.replace("1.5,1", "1.5,3"),
+            "the label in row 0 is 3 (with classes = 2: 0 to 1)",
+        ),
         (CSV.replace("1.5,1", "1.5,0.5"), "the label in row 0 is 0.5"),
         (CSV.replace("1.5,1", "1.5,-1"), "the label in row 0 is -1"),
         ('age,sick\n"61,1\n', "cannot be read as data"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_exactly(text: str, words: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_table_is_said_exactly(
+    text: str, words: str, tmp_path: Path
+) -> None:
     with pytest.raises(DataError) as error:
         read_arrays(table(tmp_path, text), "sick", 2)
     assert words in str(error.value)
@@ -113,7 +121,9 @@ def broken(file: Path, kind: str) -> None:
         ("one array", "cannot be read as data"),
     ],
 )
-def test_what_is_wrong_with_arrays_is_said(kind: str, words: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_arrays_is_said(
+    kind: str, words: str, tmp_path: Path
+) -> None:
     file = tmp_path / "patients.npz"
     broken(file, "fine")
     assert read_arrays(file, "y", 0)[0].shape == (3, 2)
@@ -143,7 +153,9 @@ def test_parquet(tmp_path: Path) -> None:
     assert (x.tolist(), y.tolist()) == ([[61.0, 1.5], [48.0, 2.5]], [1, 0])
     table(tmp_path, CSV)
     same = [
-        open_node_data(0, {"file": f"patients.{k}", "label": "sick", "classes": 2}, tmp_path)
+        open_node_data(
+            0, {"file": f"patients.{k}", "label": "sick", "classes": 2}, tmp_path
+        )
         for k in ("csv", "parquet")
     ]
     assert np.array_equal(same[0].shard.arrays()[0], same[1].shard.arrays()[0])
@@ -168,7 +180,8 @@ def test_without_pyarrow_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        InvalidOption, match=r"parquet files need pyarrow \(pip install 'poise\[parquet\]'\)"
+        InvalidOption,
+        match=r"parquet files need pyarrow \(pip install 'poise\[parquet\]'\)",
     ):
         read_arrays(tmp_path / "patients.parquet", "sick", 2)
 
@@ -201,13 +214,27 @@ def beside(folder: Path, scale: float = 1.0) -> Path:
     return folder
 
 
-def test_a_function_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_gives_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = beside(tmp_path / "a")
     before = list(sys.path)
     found = open_node_data(
-        1, {"callable": "patients:load", "classes": 2, "options": {"rows": 4, "shift": 0.5}}, here
+        1,
+        {
+            "callable": "patients:load",
+            "classes": 2,
+            "options": {"rows": 4, "shift": 0.5},
+        },
+        here,
     )
-    assert found.facts() == {"client": 1, "samples": 4, "shape": [2], "classes": 2, "data": None}
+    assert found.facts() == {
+        "client": 1,
+        "samples": 4,
+        "shape": [2],
+        "classes": 2,
+        "data": None,
+    }
     x, y = found.shard.arrays()
     assert (x[1].tolist(), y.tolist()) == ([2.5, 3.5], [0, 1, 0, 1])
     assert sys.path == before
@@ -220,13 +247,17 @@ def test_a_function_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [part.tolist() for part in quantities.shard.arrays()] == [[[7.0]], [0.5]]
 
 
-def test_a_function_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_an_installed_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "site" / "hospital"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "records.py").write_text("def read():\n    return [[1.0, 2.0]], [1]\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    found = open_node_data(0, {"callable": "hospital.records:read", "classes": 3}, tmp_path)
+    found = open_node_data(
+        0, {"callable": "hospital.records:read", "classes": 3}, tmp_path
+    )
     assert found.facts()["samples"] == 1
 
 
@@ -245,33 +276,49 @@ def test_a_function_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.M
         ({"callable": "patients:ragged"}, "rows of different lengths"),
         ({"callable": "patients:absent"}, "AttributeError"),
         ({"callable": "patiens:load"}, "No module named 'patiens'"),
-        ({"callable": "patients:load", "options": {"row": 1}}, "unexpected keyword argument 'row'"),
+        (
+            {"callable": "patients:load", "options": {"row": 1}},
+            "unexpected keyword argument 'row'",
+        ),
         ({"callable": "patients.load"}, "is not 'module:function'"),
         ({"callable": "../patients:load"}, "is not 'module:function'"),
         ({"callable": "patients:load", "options": 3}, "options must be a table, not 3"),
         ({"callable": "patients:load", "file": "a.csv"}, "both a file and a callable"),
-        ({"callable": "patients:load", "clases": 2}, "no key 'clases' (did you mean 'classes'?)"),
-        ({"callable": "patients:load", "classes": "2"}, "classes = '2' must be a whole number"),
+        (
+            {"callable": "patients:load", "clases": 2},
+            "no key 'clases' (did you mean 'classes'?)",
+        ),
+        (
+            {"callable": "patients:load", "classes": "2"},
+            "classes = '2' must be a whole number",
+        ),
         ({"callable": "patients:load", "classes": 1}, "the label in row 1 is 1"),
         ({"file": "a.xlsx"}, "unknown file type '.xlsx' (known: .csv, .npz, .parquet)"),
         ({"file": "a.csv"}, "a.csv cannot be read as data"),
     ],
 )
-def test_what_a_node_cannot_hold(data: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_a_node_cannot_hold(
+    data: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     with pytest.raises(PoiseError) as error:
         open_node_data(0, data, beside(tmp_path))
     assert words in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["fails", "leaves", "odd", "absent"])
-def test_what_a_function_does_wrong_stays_on_the_node(name: str, tmp_path: Path) -> None:
+def test_what_a_function_does_wrong_stays_on_the_node(
+    name: str, tmp_path: Path
+) -> None:
     beside(tmp_path)
-    (tmp_path / "node.toml").write_text(f'client = 2\n[data]\ncallable = "patients:{name}"\n')
+    (tmp_path / "node.toml").write_text(
+        f'client = 2\n[data]\ncallable = "patients:{name}"\n'
+    )
     (tmp_path / "policy.toml").write_text("")
     facts = json.dumps({"kind": "hello", "nonce": "n", "client": 2})
     content: dict[str, Any] = {"facts": {"json": facts}, "vectors": {}}
     told = reply_to(
-        SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content), tmp_path
+        SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content),
+        tmp_path,
     )
     assert told.facts == {
         "nonce": "n",

@@ -51,10 +51,16 @@ def updates(*values: float) -> Arrivals:
             {"metrics": ["client_loss"]},
             "metrics on its data: client_loss (metrics = false)",
         ),
-        (Policy(), {"graph": True}, "messages for the similarity graph (graph = false)"),
+        (
+            Policy(),
+            {"graph": True},
+            "messages for the similarity graph (graph = false)",
+        ),
     ],
 )
-def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], words: str) -> None:
+def test_what_is_not_allowed_is_named(
+    policy: Policy, request_: dict[str, Any], words: str
+) -> None:
     asked: dict[str, Any] = {
         "solver": SGD,
         "samples": 100,
@@ -114,9 +120,10 @@ def test_only_what_is_listed_leaves() -> None:
             Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1)
         )
         assert set(told) == set(names)
-        assert [v[UPDATE].tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(
-            kind, []
-        )
+        assert [v[UPDATE].tolist() for v in vectors] == {
+            "work": [[2.0]],
+            "graph": [[1.0]],
+        }.get(kind, [])
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
@@ -137,7 +144,13 @@ def test_updates_leave_clipped_and_noisy() -> None:
 
 
 def holding(client: int = 2) -> NodeData:
-    table = {"source": "digits", "partition": "iid", "clients": 5, "seed": 1, "client": 3}
+    table = {
+        "source": "digits",
+        "partition": "iid",
+        "clients": 5,
+        "seed": 1,
+        "client": 3,
+    }
     return open_node_data(client, table, Path())
 
 
@@ -163,7 +176,11 @@ def test_a_node_answers_with_its_own_data() -> None:
     hello = answer(request("hello"), NodeContext(mine, Policy())).facts
     fed = poise.federation("digits", "iid", clients=5, seed=1)
     assert hello["samples"] == fed.sizes[3]
-    assert (hello["shape"], hello["classes"], hello["data"]["client"]) == ([1, 8, 8], 10, 3)
+    assert (hello["shape"], hello["classes"], hello["data"]["client"]) == (
+        [1, 8, 8],
+        10,
+        3,
+    )
     done = answer(request("work", reports=["loss_after"]), NodeContext(mine, Policy()))
     assert set(done.facts) == {
         "boot",
@@ -187,7 +204,9 @@ def test_a_node_answers_with_its_own_data() -> None:
     [
         (request("work", client=1), UpdateRefused, "this node is client 2, not 1"),
         (
-            request("work", solver={"name": "feddyn", "lr": 0.1, "steps": 1, "alpha": 0.1}),
+            request(
+                "work", solver={"name": "feddyn", "lr": 0.1, "steps": 1, "alpha": 0.1}
+            ),
             PolicyRefused,
             "feddyn",
         ),
@@ -199,11 +218,19 @@ def test_a_node_answers_with_its_own_data() -> None:
             PolicyRefused,
             "its policy does not allow messages for the similarity graph",
         ),
-        (request("work", task={"model": "mlp"}), UpdateRefused, "the model has 650 entries"),
+        (
+            request("work", task={"model": "mlp"}),
+            UpdateRefused,
+            "the model has 650 entries",
+        ),
         (request("read"), UpdateRefused, "cannot be read"),
         (request("work", cohort=None), UpdateRefused, "cannot be read"),
         (request("work", streams=[]), UpdateRefused, "cannot be read"),
-        (request("work", solver={"name": "sgd", "lr": 0.1, "stpes": 1}), InvalidOption, "stpes"),
+        (
+            request("work", solver={"name": "sgd", "lr": 0.1, "stpes": 1}),
+            InvalidOption,
+            "stpes",
+        ),
     ],
 )
 def test_a_node_refuses_in_words(
@@ -268,17 +295,25 @@ def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
 
 def test_the_words_of_an_error_stay_on_the_node(tmp_path: Path) -> None:
     np.savez(tmp_path / "zero.npz", x=np.zeros((3, 2)), y=np.zeros(3))
-    (tmp_path / "node.toml").write_text('client = 2\n[data]\nfile = "zero.npz"\nclasses = 2\n')
+    (tmp_path / "node.toml").write_text(
+        'client = 2\n[data]\nfile = "zero.npz"\nclasses = 2\n'
+    )
     (tmp_path / "policy.toml").write_text("graph = true\n")
     for sent_request, told in (
-        (request("graph"), "its node's data do not fit the request; its journal says why"),
+        (
+            request("graph"),
+            "its node's data do not fit the request; its journal says why",
+        ),
         (request("work", cohort="four"), "a request that cannot be read (TypeError)"),
     ):
         facts = {"facts": {"json": json.dumps(dict(sent_request.facts))}, "vectors": {}}
-        message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=facts)
+        message = SimpleNamespace(
+            metadata=SimpleNamespace(src_node_id=0), content=facts
+        )
         assert reply_to(message, tmp_path).facts == {"nonce": "n", "refused": told}
     details = [
-        json.loads(line)["detail"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()
+        json.loads(line)["detail"]
+        for line in (tmp_path / "journal.jsonl").read_text().splitlines()
     ]
     assert details[0] == "all samples are zero: they have no direction"
     assert "'<' not supported between instances of 'str' and 'int'" in details[1]

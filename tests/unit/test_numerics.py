@@ -26,9 +26,15 @@ def test_a_warning_where_mkl_was_used_before_poise_was_imported(early: bool) -> 
     environment = {k: v for k, v in os.environ.items() if k != "MKL_CBWR"}
     script = (EARLY if early else "") + SCRIPT
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
-    mode, warned = done.stdout.split() if len(done.stdout.split()) == 2 else ("", "False")
+    mode, warned = (
+        done.stdout.split() if len(done.stdout.split()) == 2 else ("", "False")
+    )
     if mode == "":
         pytest.skip("PyTorch has no MKL here")
     assert (mode == "off", warned) == ((True, "True") if early else (False, "False"))

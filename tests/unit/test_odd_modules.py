@@ -73,9 +73,13 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "one layer used twice": shared_layer,
     "tied weights": tied_layers,
     "subclass of Linear": lambda: nn.Sequential(Halved(6, 3)),
-    "subclass of ReLU": lambda: nn.Sequential(nn.Linear(6, 5), Shifted(), nn.Linear(5, 3)),
+    "subclass of ReLU": lambda: nn.Sequential(
+        nn.Linear(6, 5), Shifted(), nn.Linear(5, 3)
+    ),
     "forward hook": hooked,
-    "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))),
+    "weight norm": lambda: nn.Sequential(
+        nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))
+    ),
     "extra buffer": with_buffer,
     "no bias": lambda: nn.Sequential(
         nn.Linear(6, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)
@@ -83,11 +87,16 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "in-place activation": lambda: nn.Sequential(
         nn.Linear(6, 4), nn.ReLU(inplace=True), nn.Linear(4, 3)
     ),
-    "activation first and last": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 3), nn.Softplus()),
-    "nested": lambda: nn.Sequential(
-        nn.Sequential(nn.Linear(6, 4), nn.SiLU()), nn.Sequential(nn.Identity(), nn.Linear(4, 3))
+    "activation first and last": lambda: nn.Sequential(
+        nn.Tanh(), nn.Linear(6, 3), nn.Softplus()
     ),
-    "leaky": lambda: nn.Sequential(nn.Linear(6, 4), nn.LeakyReLU(0.3), nn.ELU(), nn.Linear(4, 3)),
+    "nested": lambda: nn.Sequential(
+        nn.Sequential(nn.Linear(6, 4), nn.SiLU()),
+        nn.Sequential(nn.Identity(), nn.Linear(4, 3)),
+    ),
+    "leaky": lambda: nn.Sequential(
+        nn.Linear(6, 4), nn.LeakyReLU(0.3), nn.ELU(), nn.Linear(4, 3)
+    ),
 }
 
 
@@ -96,7 +105,9 @@ def test_both_paths_give_the_modules_own_result(name: str) -> None:
     torch.manual_seed(0)
     module = MODULES[name]()
     runs = [
-        poise.train(federation(), Task(module=module, dtype="float64", path=p), SOLVER, rounds=2)
+        poise.train(
+            federation(), Task(module=module, dtype="float64", path=p), SOLVER, rounds=2
+        )
         for p in (None, "rows")
     ]
     assert np.allclose(runs[0].model, runs[1].model, rtol=0, atol=1e-12)
@@ -106,7 +117,12 @@ def test_both_paths_give_the_modules_own_result(name: str) -> None:
 def test_the_users_module_is_left_as_it_was() -> None:
     module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).train()
     before = {k: v.clone() for k, v in module.state_dict().items()}
-    poise.train(SampleFederation.random([8, 4], shape=(6,)), Task(module=module), SOLVER, rounds=1)
+    poise.train(
+        SampleFederation.random([8, 4], shape=(6,)),
+        Task(module=module),
+        SOLVER,
+        rounds=1,
+    )
     assert module.training
     assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
 
@@ -128,7 +144,13 @@ class Counts(nn.Module):
 
 def test_nothing_passes_from_one_client_to_the_next_inside_a_module() -> None:
     runs = [
-        poise.train(federation(), Task(module=Counts), SOLVER, rounds=2, backend=Local(workers=w))
+        poise.train(
+            federation(),
+            Task(module=Counts),
+            SOLVER,
+            rounds=2,
+            backend=Local(workers=w),
+        )
         for w in (1, 2)
     ]
     assert runs[0].digest == runs[1].digest
@@ -137,7 +159,9 @@ def test_nothing_passes_from_one_client_to_the_next_inside_a_module() -> None:
 def test_samples_and_modules_in_double_precision_are_taken() -> None:
     fed = federation()
     doubled = SampleFederation(
-        Samples(fed.samples.raw.double(), fed.samples.labels, classes=3), fed.sizes, fed.held_out
+        Samples(fed.samples.raw.double(), fed.samples.labels, classes=3),
+        fed.sizes,
+        fed.held_out,
     )
     for data, task in (
         (doubled, Task("logistic", dtype="float64")),
@@ -167,7 +191,9 @@ def test_a_module_that_does_not_fit_the_data_is_refused(
 def test_a_linear_layer_on_the_last_dimension_is_not_flattened() -> None:
     """The batched path flattens samples; a module that does not must not take it."""
     pool = federation((3, 4), classes=0).samples
-    fed = SampleFederation(Samples(pool.raw, torch.randn(len(pool), 3, 1)), np.array([7, 4, 9]))
+    fed = SampleFederation(
+        Samples(pool.raw, torch.randn(len(pool), 3, 1)), np.array([7, 4, 9])
+    )
     tasks = [
         Task(module=nn.Sequential(nn.Linear(4, 1)), loss="mse", dtype="float64", path=p)
         for p in (None, "rows")

@@ -25,7 +25,9 @@ from poise.solvers import SGD, Perturbed
 from poise.weightings import Adjacency, Discount, Identical, Proportional, TimeBased
 
 SOLVER = SGD(lr=0.05, steps=2)
-ENTRIES = [(i, 0.0, 1.0) for i in range(10)] + [(0, float(k), 1.0) for k in range(1, 20)]
+ENTRIES = [(i, 0.0, 1.0) for i in range(10)] + [
+    (0, float(k), 1.0) for k in range(1, 20)
+]
 
 
 def quad() -> Any:
@@ -45,7 +47,9 @@ def test_identical_weights_do_not_depend_on_the_sampler() -> None:
 
 @pytest.mark.parametrize("sampler", [PowerOfChoice(1, 10), Uniform(1), MD(2)])
 @pytest.mark.parametrize("clock", [Synchronous, Asynchronous])
-def test_time_does_not_stand_still_when_those_drawn_are_away(sampler: Any, clock: Any) -> None:
+def test_time_does_not_stand_still_when_those_drawn_are_away(
+    sampler: Any, clock: Any
+) -> None:
     run = train(clock=clock(Trace(ENTRIES)), sampler=sampler, rounds=None, time=10.0)
     empty = run.weights.sum(axis=1) == 0
     assert (np.diff(run.times)[empty[1:]] > 0).all()
@@ -66,7 +70,9 @@ def test_runs_with_samplers_can_be_replayed(seed: int, tmp_path: Path) -> None:
 
 def test_a_client_drawn_twice_has_one_estimated_weight() -> None:
     sums = [
-        train(sampler=MD(20, independent_draws=twice), weighting=TimeBased("estimated")).weights
+        train(
+            sampler=MD(20, independent_draws=twice), weighting=TimeBased("estimated")
+        ).weights
         for twice in (False, True)
     ]
     assert np.allclose(sums[0], sums[1])
@@ -74,7 +80,9 @@ def test_a_client_drawn_twice_has_one_estimated_weight() -> None:
 
 def test_a_trace_has_no_unbiased_weights_in_buffers_either() -> None:
     with pytest.raises(PoiseError, match="has no mean times"):
-        Buffered(2).unbiased_weights(Trace([(0, 0, 1), (1, 0, 1)]), np.array([0.5, 0.5]))
+        Buffered(2).unbiased_weights(
+            Trace([(0, 0, 1), (1, 0, 1)]), np.array([0.5, 0.5])
+        )
 
 
 def test_unbiased_weights_do_not_depend_on_the_unit_of_time() -> None:
@@ -82,7 +90,8 @@ def test_unbiased_weights_do_not_depend_on_the_unit_of_time() -> None:
     one = Buffered(2).unbiased_weights(Exponential([1.0, 2.0, 3.0]), p)
     for unit in (1e-6, 1e6):
         assert np.allclose(
-            Buffered(2).unbiased_weights(Exponential([unit, 2 * unit, 3 * unit]), p), one
+            Buffered(2).unbiased_weights(Exponential([unit, 2 * unit, 3 * unit]), p),
+            one,
         )
 
 
@@ -97,7 +106,8 @@ def test_a_client_joined_to_nobody_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "entries", [[(float("nan"), 0, 1)], [(float("inf"), 0, 1)], [1, 2, 3], [(0, "x", 1)]]
+    "entries",
+    [[(float("nan"), 0, 1)], [(float("inf"), 0, 1)], [1, 2, 3], [(0, "x", 1)]],
 )
 def test_bad_rows_of_a_trace_are_refused(entries: Any) -> None:
     with pytest.raises(PoiseError, match="row 1"):
@@ -105,7 +115,9 @@ def test_bad_rows_of_a_trace_are_refused(entries: Any) -> None:
 
 
 def test_calls_without_a_run() -> None:
-    assert Discount(Proportional()).coefficients(np.ones(2), sizes=np.ones(2)).tolist() == [1, 1]
+    assert Discount(Proportional()).coefficients(
+        np.ones(2), sizes=np.ones(2)
+    ).tolist() == [1, 1]
     steps = list(Asynchronous().timeline(Trace([(0, 0, 1), (1, 0, 2)]), time=3.0))
     assert [s.clients.tolist() for s in steps] == [[0], [1]]
     with pytest.raises(PoiseError, match="choose d <= 1"):

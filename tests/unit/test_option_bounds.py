@@ -169,7 +169,9 @@ def test_as_many_candidates_as_chosen_clients_are_enough() -> None:
 def test_a_stage_lasts_until_a_round_or_an_accuracy() -> None:
     for until in (1, 0.5, 100):
         Switch([(until, Proportional()), (None, SoftMax(1.0))])
-    refuse(lambda u: Switch([(u, Proportional()), (None, SoftMax(1.0))]), 0, 0.0, 1.5, -1)
+    refuse(
+        lambda u: Switch([(u, Proportional()), (None, SoftMax(1.0))]), 0, 0.0, 1.5, -1
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,5 +191,7 @@ def test_a_stage_lasts_until_a_round_or_an_accuracy() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_defaults_are_part_of_the_interface(part: Any, documented: dict[str, Any]) -> None:
+def test_defaults_are_part_of_the_interface(
+    part: Any, documented: dict[str, Any]
+) -> None:
     assert {name: getattr(part, name) for name in documented} == documented

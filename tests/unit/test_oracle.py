@@ -44,14 +44,22 @@ SOLVERS = {
     "plain": SGD(lr=0.1, steps=4, batch_size=3),
     "epochs": SGD(lr=0.1, epochs=2, batch_size=4),
     "all": SGD(
-        lr=0.05, epochs=2, batch_size=4, momentum=0.9, weight_decay=0.01, clip=0.5, decay=0.8
+        lr=0.05,
+        epochs=2,
+        batch_size=4,
+        momentum=0.9,
+        weight_decay=0.01,
+        clip=0.5,
+        decay=0.8,
     ),
     "full-batch": SGD(lr=0.1, steps=2, momentum=0.5),
 }
 
 
 def tanh_and_gelu() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 3))
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 3)
+    )
 
 
 class Norms(nn.Module):
@@ -105,7 +113,10 @@ PROBLEMS: dict[str, tuple[Callable[[], SampleFederation], Task]] = {
     "lstm": (text, Task("lstm", {"hidden": 5, "embedding": 3}, dtype="float64")),
     "tied": (lambda: text(7), Task(module=TiedText, dtype="float64")),
     "resnet20": (lambda: images(8, 3), Task("resnet20", {"width": 2}, dtype="float64")),
-    "norms": (lambda: vectors(sizes=[7, 4, 10, 6, 2]), Task(module=Norms, dtype="float64")),
+    "norms": (
+        lambda: vectors(sizes=[7, 4, 10, 6, 2]),
+        Task(module=Norms, dtype="float64"),
+    ),
     "regression": (lambda: vectors(0), Task("mlp", {"hidden": 4}, dtype="float64")),
     "regression-rows": (
         lambda: vectors(0),
@@ -158,7 +169,9 @@ def naive(
                 torch.zeros_like(p) if p.grad is None else p.grad
             )  # a zero gradient still decays
         if solver.clip is not None:
-            length = torch.nn.utils.get_total_norm([p.grad for p in moving if p.grad is not None])
+            length = torch.nn.utils.get_total_norm(
+                [p.grad for p in moving if p.grad is not None]
+            )
             for p in moving:
                 if p.grad is not None:
                     p.grad.mul_(min(1.0, solver.clip / float(length)))
@@ -179,7 +192,10 @@ def batches_of(
     plan = BatchPlan.draw(
         stream, size, np.zeros(1, dtype=int), solver.steps_for(size), solver.batch_size
     )
-    return [plan.positions[k, 0, : int(plan.counts[k, 0])].tolist() for k in range(len(plan))]
+    return [
+        plan.positions[k, 0, : int(plan.counts[k, 0])].tolist()
+        for k in range(len(plan))
+    ]
 
 
 def work(
@@ -194,11 +210,18 @@ def work(
     """The library's answer through its local backend."""
     oracle = task.bind(fed)
     with one_thread():
-        backend = Local(workers=workers).open(LocalWork.plain(oracle, solver), fed, seed)
+        backend = Local(workers=workers).open(
+            LocalWork.plain(oracle, solver), fed, seed
+        )
         try:
             assignments = [Assignment(1.0, c, version) for c in clients]
             return backend.work(
-                WorkOrder(assignments, {version: oracle.initial(seed)}, REPORTS, AlgorithmState())
+                WorkOrder(
+                    assignments,
+                    {version: oracle.initial(seed)},
+                    REPORTS,
+                    AlgorithmState(),
+                )
             )
         finally:
             backend.close()
@@ -207,7 +230,9 @@ def work(
 def cut(fed: SampleFederation, task: Task, solver: SGD) -> list[ClientBatch]:
     """How the work of all clients is divided."""
     assignments = [Assignment(1.0, c, 0) for c in range(fed.clients)]
-    return client_batches(LocalWork.plain(task.bind(fed), solver), fed.sizes, 0, assignments)
+    return client_batches(
+        LocalWork.plain(task.bind(fed), solver), fed.sizes, 0, assignments
+    )
 
 
 HEAVY = {"cnn", "lstm", "resnet20"}  # three of the solvers are enough for these
@@ -245,7 +270,10 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
         state, before, after = naive(module, theta, x, y, batches, solver, version)
         found = theta + done.payload[UPDATE][c]
         for entry in layout.entries:
-            ours, theirs = found[entry.start : entry.stop], state[entry.name].reshape(-1).double()
+            ours, theirs = (
+                found[entry.start : entry.stop],
+                state[entry.name].reshape(-1).double(),
+            )
             gap = float((ours - theirs).abs().max())
             assert gap < 1e-10, f"client {c}, {entry.name}: {gap}"
         assert done.steps[c] == len(batches)
@@ -258,7 +286,9 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
 
 
 def renormed() -> nn.Module:
-    return nn.Sequential(nn.Embedding(7, 4, max_norm=0.5), nn.Flatten(), nn.Linear(36, 3))
+    return nn.Sequential(
+        nn.Embedding(7, 4, max_norm=0.5), nn.Flatten(), nn.Linear(36, 3)
+    )
 
 
 def test_what_a_forward_pass_does_to_parameters_counts_however_steps_are_made() -> None:
@@ -267,7 +297,9 @@ def test_what_a_forward_pass_does_to_parameters_counts_however_steps_are_made() 
         work(fed, task, SGD(lr=1e-6, steps=2, batch_size=4, momentum=m), [0, 1, 2])
         for m in (0.0, 1e-30)
     )
-    assert torch.allclose(plain.payload[UPDATE], general.payload[UPDATE], rtol=0, atol=1e-12)
+    assert torch.allclose(
+        plain.payload[UPDATE], general.payload[UPDATE], rtol=0, atol=1e-12
+    )
     assert (plain.norms > 1).all(), (
         "steps of 1e-6 are not what moves the model: the embedding is made shorter"
     )
@@ -290,7 +322,9 @@ def test_clipping_is_that_of_pytorch_up_to_its_guard() -> None:
 def test_batch_norm_counts_its_batches() -> None:
     fed, task = images(8, 3), PROBLEMS["resnet20"][1]
     oracle = task.bind(fed)
-    counters = [e.start for e in oracle.layout.entries if e.name.endswith("num_batches_tracked")]
+    counters = [
+        e.start for e in oracle.layout.entries if e.name.endswith("num_batches_tracked")
+    ]
     done = work(fed, task, SOLVERS["epochs"], [2, 4])
     assert done.payload[UPDATE][:, counters].T.unique(dim=0).tolist() == [[6.0, 2.0]], (
         "10 samples by 4 twice, 1 sample twice"
@@ -300,9 +334,15 @@ def test_batch_norm_counts_its_batches() -> None:
 @pytest.mark.parametrize("problem", ["logistic", "mlp", "tanh-gelu", "regression"])
 def test_the_two_paths_agree_after_twenty_rounds(problem: str) -> None:
     make, task = PROBLEMS[problem]
-    rows = Task(task.model, task.options, module=task.module, dtype="float64", path="rows")
-    runs = [poise.train(make(), t, SOLVERS["all"], rounds=20, seed=1) for t in (task, rows)]
-    assert np.linalg.norm(runs[0].model - runs[1].model) <= 1e-10 * np.linalg.norm(runs[1].model)
+    rows = Task(
+        task.model, task.options, module=task.module, dtype="float64", path="rows"
+    )
+    runs = [
+        poise.train(make(), t, SOLVERS["all"], rounds=20, seed=1) for t in (task, rows)
+    ]
+    assert np.linalg.norm(runs[0].model - runs[1].model) <= 1e-10 * np.linalg.norm(
+        runs[1].model
+    )
     assert np.allclose(runs[0].metric("loss"), runs[1].metric("loss"), rtol=1e-9)
 
 
@@ -316,7 +356,11 @@ class Dropped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(6, 16), nn.Dropout(0.4), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3)
+            nn.Linear(6, 16),
+            nn.Dropout(0.4),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(16, 3),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -372,7 +416,11 @@ def test_pooling_before_relu_changes_no_bit() -> None:
 
 
 def test_dropout_draws_from_the_clients_own_stream() -> None:
-    fed, task, solver = vectors(), Task(module=Dropped), SGD(lr=0.1, steps=3, batch_size=3)
+    fed, task, solver = (
+        vectors(),
+        Task(module=Dropped),
+        SGD(lr=0.1, steps=3, batch_size=3),
+    )
     together = work(fed, task, solver, [0, 1, 2, 3], workers=2)
     torch.manual_seed(99)
     torch.rand(7)
@@ -398,10 +446,14 @@ def test_dropout_layers_drop_from_the_first_step_on(measured_before: bool) -> No
         theta = oracle.initial(0)
         if measured_before:
             backend.measure(theta, frozenset({"loss"}), AlgorithmState())
-        order = WorkOrder([Assignment(1.0, 0, 0)], {0: theta}, frozenset(), AlgorithmState())
+        order = WorkOrder(
+            [Assignment(1.0, 0, 0)], {0: theta}, frozenset(), AlgorithmState()
+        )
         changes.append(backend.work(order).payload[UPDATE])
         backend.close()
-    assert not torch.allclose(changes[0], changes[1], atol=1e-6), "dropout had no effect"
+    assert not torch.allclose(changes[0], changes[1], atol=1e-6), (
+        "dropout had no effect"
+    )
 
 
 def test_the_workers_use_one_thread_each() -> None:
@@ -426,7 +478,9 @@ def test_the_first_item_that_fails_is_the_one_that_is_told_of(workers: int) -> N
 
     def late(item: int) -> int:
         begun.append(item)
-        time.sleep(0.05 if item == 3 else 0.0)  # item 4 fails while item 3 is still at work
+        time.sleep(
+            0.05 if item == 3 else 0.0
+        )  # item 4 fails while item 3 is still at work
         if item >= 3:
             raise ValueError(f"item {item}")
         return 10 * item
@@ -532,7 +586,11 @@ def test_a_clients_change_does_not_depend_on_its_chunk(
     """Bit for bit: other chunk sizes, other companions, and a client alone give the same change."""
     batch_size, sizes = CHUNKED[shape]
     fed = SampleFederation.random(sizes, shape=(64,), classes=10)
-    task = Task("mlp", {"hidden": hidden}, dtype=dtype) if hidden else Task("logistic", dtype=dtype)
+    task = (
+        Task("mlp", {"hidden": hidden}, dtype=dtype)
+        if hidden
+        else Task("logistic", dtype=dtype)
+    )
     solver = SGD(lr=0.1, epochs=2, batch_size=batch_size)
     everyone = list(range(len(sizes)))
     together = work(fed, task, solver, everyone).payload[UPDATE]
@@ -547,7 +605,11 @@ def test_a_clients_change_does_not_depend_on_its_chunk(
     )
     different = {
         name: torch.nonzero((found != together).any(dim=1)).flatten().tolist()
-        for name, found in {"small chunks": small, "alone": alone, "threes": pairs}.items()
+        for name, found in {
+            "small chunks": small,
+            "alone": alone,
+            "threes": pairs,
+        }.items()
     }
     assert different == {"small chunks": [], "alone": [], "threes": []}, (
         f"clients of sizes {sizes} that differ"
@@ -564,7 +626,9 @@ BY_ROWS = {
 }
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5])  # without it, steps are made inside the module
+@pytest.mark.parametrize(
+    "momentum", [0.0, 0.5]
+)  # without it, steps are made inside the module
 @pytest.mark.parametrize("problem", BY_ROWS)
 def test_on_the_row_path_a_client_does_not_depend_on_its_piece(
     problem: str, momentum: float, monkeypatch: pytest.MonkeyPatch
@@ -575,7 +639,9 @@ def test_on_the_row_path_a_client_does_not_depend_on_its_piece(
     apart = work(fed, task, solver, everyone)
     monkeypatch.setattr("poise.engine.client_batches.PIECES", 1)
     assert max(len(piece.rows) for piece in cut(fed, task, solver)) > 1
-    assert torch.equal(work(fed, task, solver, everyone).payload[UPDATE], apart.payload[UPDATE])
+    assert torch.equal(
+        work(fed, task, solver, everyone).payload[UPDATE], apart.payload[UPDATE]
+    )
     assert apart.payload[UPDATE].any(dim=1).all()
 
 
@@ -586,24 +652,31 @@ def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
         assert max(len(piece.rows) for piece in cut(fed, Task("cnn"), solver)) == most
     fed = vectors(sizes=[8] * 40)
     assert {
-        len(piece.rows) for piece in cut(fed, Task("mlp", {"hidden": 100_000}, path="rows"), solver)
+        len(piece.rows)
+        for piece in cut(fed, Task("mlp", {"hidden": 100_000}, path="rows"), solver)
     } == {1}
-    assert {len(piece.rows) for piece in cut(fed, Task(module=Dropped), solver)} == {1}, (
-        "each has a copy of the module"
-    )
+    assert {len(piece.rows) for piece in cut(fed, Task(module=Dropped), solver)} == {
+        1
+    }, "each has a copy of the module"
 
 
 def test_pytorchs_errors_name_the_client_among_those_of_its_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("poise.engine.client_batches.PIECES", 1)
-    task = Task(module=lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
+    task = Task(
+        module=lambda: nn.Sequential(
+            nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        )
+    )
     fed = vectors(sizes=[6, 6, 5, 6])
     assert [
-        piece.clients.tolist() for piece in cut(fed, task, SGD(lr=0.1, epochs=1, batch_size=4))
+        piece.clients.tolist()
+        for piece in cut(fed, task, SGD(lr=0.1, epochs=1, batch_size=4))
     ] == [[0, 1, 2, 3]]
     with pytest.raises(
-        poise.PoiseError, match=r"round 2: the local work of client 2 failed: Expected more than 1"
+        poise.PoiseError,
+        match=r"round 2: the local work of client 2 failed: Expected more than 1",
     ):
         work(fed, task, SGD(lr=0.1, epochs=1, batch_size=4), [0, 1, 2, 3])
 
@@ -618,7 +691,9 @@ def test_the_processes_number_of_threads_changes_no_bit(hidden: int | None) -> N
             torch.set_num_threads(count)
             run = poise.train(fed, task, SGD(lr=0.1, steps=3, batch_size=4), rounds=2)
             digests.append(run.digest)
-            assert torch.get_num_threads() == count, "the caller's setting is left as it was"
+            assert torch.get_num_threads() == count, (
+                "the caller's setting is left as it was"
+            )
     finally:
         torch.set_num_threads(threads)
     assert digests[0] == digests[1]
@@ -634,9 +709,13 @@ def test_padding_has_no_influence() -> None:
     streams = keys(0, "work", 0, who, 0)
     theta = oracle.initial(0)
     local = LocalWork.plain(oracle, solver)
-    together = local.run(theta.expand(4, -1), WorkGroup(who, 0, streams)).payload[UPDATE]
+    together = local.run(theta.expand(4, -1), WorkGroup(who, 0, streams)).payload[
+        UPDATE
+    ]
     for c in range(4):
-        alone = local.run(theta[None], WorkGroup(who[[c]], 0, streams[[c]])).payload[UPDATE]
+        alone = local.run(theta[None], WorkGroup(who[[c]], 0, streams[[c]])).payload[
+            UPDATE
+        ]
         assert torch.allclose(alone[0], together[c], rtol=0, atol=1e-14)
 
 
@@ -657,14 +736,20 @@ def test_a_users_loss_may_return_samples_or_their_mean() -> None:
         for loss in losses
     ]
     for other in done[1:]:
-        assert torch.allclose(other.payload[UPDATE], done[0].payload[UPDATE], atol=1e-12)
+        assert torch.allclose(
+            other.payload[UPDATE], done[0].payload[UPDATE], atol=1e-12
+        )
         assert np.allclose(other.loss_before, done[0].loss_before)  # type: ignore[arg-type]
 
 
 def test_measurements_are_those_of_a_plain_pass() -> None:
     fed, task = vectors(), Task("mlp", {"hidden": 4}, dtype="float64")
     run = poise.train(
-        fed, task, SGD(lr=0.1, steps=2), rounds=2, metrics=["client_loss", "train_accuracy"]
+        fed,
+        task,
+        SGD(lr=0.1, steps=2),
+        rounds=2,
+        metrics=["client_loss", "train_accuracy"],
     )
     module = task._module(fed.samples, 0).double()
     layout = Layout.of_module(module)
@@ -689,13 +774,17 @@ def test_measurements_are_those_of_a_plain_pass() -> None:
                 )
             )
     assert np.allclose(run.metric("client_loss")[-1], [loss for loss, _ in each])
-    assert run.metric("train_accuracy")[-1] == pytest.approx(fed.importance @ [a for _, a in each])
+    assert run.metric("train_accuracy")[-1] == pytest.approx(
+        fed.importance @ [a for _, a in each]
+    )
 
 
 @pytest.mark.parametrize("path", [None, "rows"])
 def test_a_client_that_diverges_is_refused_by_name_with_its_round(path: Any) -> None:
     fed = vectors()
-    fed.samples.raw[int(fed.sizes[:3].sum())] = float("nan")  # the first sample of client 3
+    fed.samples.raw[int(fed.sizes[:3].sum())] = float(
+        "nan"
+    )  # the first sample of client 3
     task = Task("logistic", path=path)
     with pytest.raises(
         poise.PoiseError, match="round 0: client 3 sent an update that is not finite"

@@ -50,7 +50,11 @@ def test_defaults_are_left_out_of_the_table() -> None:
         ),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "clip": 0.0}, "clip"),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "decay": 1.5}, "decay"),
-        ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "batch_size": 0}, "batch_size"),
+        (
+            "solver",
+            {"name": "sgd", "lr": 0.1, "steps": 1, "batch_size": 0},
+            "batch_size",
+        ),
         ("clock", {"name": "synchronous", "durations": "G80"}, "F80"),
         ("clock", {"name": "synchronous", "durations": [1.0, -1.0]}, "client 1"),
         ("clock", {"name": "synchronous", "durations": []}, "one per client"),
@@ -71,7 +75,9 @@ def test_numpy_numbers_are_numbers() -> None:
     assert describe(Add(lr=np.float64(0.5))) == {"name": "add", "lr": 0.5}
 
 
-@pytest.mark.parametrize("make", [list, tuple, np.array], ids=["list", "tuple", "array"])
+@pytest.mark.parametrize(
+    "make", [list, tuple, np.array], ids=["list", "tuple", "array"]
+)
 def test_parts_with_sequences_can_be_compared(make: Any) -> None:
     one, other = Synchronous(make([1.0, 2.0])), Synchronous(make([1.0, 2.0]))
     assert one == other

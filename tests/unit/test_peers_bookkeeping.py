@@ -17,7 +17,9 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"peers_{name}", FOLDER / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"peers_{name}", FOLDER / f"{name}.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +39,9 @@ def peer(*seconds: float, **more: float) -> dict[str, Any]:
     return {"seconds": list(seconds), **more}
 
 
-def test_median_and_quartiles_of_five_lie_on_the_second_third_and_fourth_value() -> None:
+def test_median_and_quartiles_of_five_lie_on_the_second_third_and_fourth_value() -> (
+    None
+):
     assert figures.summary([5.0, 1.0, 4.0, 2.0, 3.0]) == figures.Summary(
         median=3.0, low=2.0, high=4.0
     )
@@ -57,14 +61,20 @@ def whole(total: float, startup: float = 1.0) -> dict[str, float]:
     return {"total": total, "startup": startup}
 
 
-def test_of_whole_runs_the_configuration_with_the_best_median_of_all_repetitions_stays() -> None:
+def test_of_whole_runs_the_configuration_with_the_best_median_of_all_repetitions_stays() -> (
+    None
+):
     runs = {
         "2": [whole(9.0, 5.0), whole(4.0, 2.0), whole(5.0, 3.0)],
         "1": [whole(6.0), whole(6.0), whole(3.0)],
         "left": [whole(1.0)],  # after one repetition: one good moment is no median
     }
     found = figures.best_of(runs)
-    assert (found["variant"], found["seconds"], found["startup"]) == ("2", [9.0, 4.0, 5.0], 3.0)
+    assert (found["variant"], found["seconds"], found["startup"]) == (
+        "2",
+        [9.0, 4.0, 5.0],
+        3.0,
+    )
 
 
 def test_a_configuration_is_left_where_it_is_slower_in_all_and_in_its_rounds() -> None:
@@ -89,7 +99,8 @@ def test_ratios_are_of_medians_and_leave_the_lower_bound_out() -> None:
 
 def curve(*accuracies: float) -> list[dict[str, float]]:
     return [
-        {"rounds": 10 * (k + 1), "accuracy": a, "loss": 1 - a} for k, a in enumerate(accuracies)
+        {"rounds": 10 * (k + 1), "accuracy": a, "loss": 1 - a}
+        for k, a in enumerate(accuracies)
     ]
 
 
@@ -101,8 +112,12 @@ def test_curves_are_compared_at_every_point_that_all_have() -> None:
     )
     found["noise_curves"] = [curve(0.5 + a, 0.7, 0.9) for a in (-0.1, 0.1)]
     points = figures.along(found)
-    assert [p["peers"]["plain"]["rounds"] for p in points] == [10, 20], "plain stopped after two"
-    assert [figures.allowed(p)[0] for p in points] == pytest.approx([861 * 0.02**0.5, 0.5])
+    assert [p["peers"]["plain"]["rounds"] for p in points] == [10, 20], (
+        "plain stopped after two"
+    )
+    assert [figures.allowed(p)[0] for p in points] == pytest.approx(
+        [861 * 0.02**0.5, 0.5]
+    )
     assert figures.disagreements(points[0]) == []
     assert figures.disagreements(points[1]) == [
         "pfl: accuracy -10.00 points, loss +0.100 from the median of the peers"
@@ -134,7 +149,9 @@ def test_peers_agree_within_the_stated_distance_from_their_median() -> None:
     ("accuracy", "loss"),
     [(0.894, 0.40), (0.906, 0.40), (0.90, 0.406), (0.90, 0.394), (0.90, float("nan"))],
 )
-def test_a_peer_that_computes_something_else_is_named(accuracy: float, loss: float) -> None:
+def test_a_peer_that_computes_something_else_is_named(
+    accuracy: float, loss: float
+) -> None:
     found = row(
         poise=peer(1.0, accuracy=0.90, loss=0.40),
         plain=peer(1.0, accuracy=0.90, loss=0.40),
@@ -154,7 +171,10 @@ def test_what_batches_alone_do_is_allowed() -> None:
         {"accuracy": 0.62, "loss": 1.1},
     ]
     found = {
-        **row(poise=peer(1.0, accuracy=0.60, loss=1.0), plain=peer(1.0, accuracy=0.67, loss=1.3)),
+        **row(
+            poise=peer(1.0, accuracy=0.60, loss=1.0),
+            plain=peer(1.0, accuracy=0.67, loss=1.3),
+        ),
         "noise": noise,
     }
     assert figures.allowed(found) == pytest.approx((17.22, 0.861))
@@ -166,7 +186,8 @@ def test_what_batches_alone_do_is_allowed() -> None:
 def test_goals_are_judged_by_the_row_s_own_ratios() -> None:
     found = row(poise=peer(0.1), flower=peer(0.9), pfl=peer(0.13))
     assert (
-        figures.goal("mlp-100x10x50", found) == "≥ 8 × Flower: met; ≥ 1.4 × the best other: missed"
+        figures.goal("mlp-100x10x50", found)
+        == "≥ 8 × Flower: met; ≥ 1.4 × the best other: missed"
     )
     assert figures.goal("mlp-10x10x50", found) == ""
 
@@ -225,13 +246,19 @@ def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(
         "pfl": measured(0.1, 0.1, 0.1, variant="2", tried={"1": 0.5, "2": 0.1}),
         "plain": measured(1.0, 1.0, 1.0),
     }
-    results = {name: {**row(**peers), **facts} for name in ("mlp-100x10x50", "target", "lr-mnist")}
+    results = {
+        name: {**row(**peers), **facts}
+        for name in ("mlp-100x10x50", "target", "lr-mnist")
+    }
     page = tmp_path / "benchmarks.md"
     page.write_text("# Benchmarks\n", encoding="utf-8")
     published.publish(page, results)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# Benchmarks\n\n<!-- peers -->\n")
-    assert "| 0.200 s (0.150–0.250) | 2.000 s (2.000–2.000) | 0.100 s (0.100–0.100) [2] |" in text
+    assert (
+        "| 0.200 s (0.150–0.250) | 2.000 s (2.000–2.000) | 0.100 s (0.100–0.100) [2] |"
+        in text
+    )
     assert "| **10.0 ×** | **0.50 ×** (pfl-research) |" in text
     assert "made up: pfl-research takes 0.50 × poise's time" in text
     assert "flower: accuracy -10.00 points" in text
@@ -244,5 +271,7 @@ def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(
     assert text.count("pfl-research is ahead: 0.50 × poise's time.") == 2
     published.publish(page, results)
     assert page.read_text(encoding="utf-8") == text, "writing again changes nothing"
-    dots = ElementTree.parse(tmp_path / "peers.svg").iter("{http://www.w3.org/2000/svg}circle")
+    dots = ElementTree.parse(tmp_path / "peers.svg").iter(
+        "{http://www.w3.org/2000/svg}circle"
+    )
     assert len(list(dots)) == 6 + 4, "a legend of six and a dot for each peer"

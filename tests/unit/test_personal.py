@@ -27,7 +27,12 @@ def network() -> nn.Module:
 
 
 def test_batch_norm_layers_of_every_kind() -> None:
-    kinds = [nn.BatchNorm1d(2), nn.BatchNorm2d(2), nn.BatchNorm3d(2), nn.SyncBatchNorm(2)]
+    kinds = [
+        nn.BatchNorm1d(2),
+        nn.BatchNorm2d(2),
+        nn.BatchNorm3d(2),
+        nn.SyncBatchNorm(2),
+    ]
     module = nn.Sequential(nn.Linear(2, 2), *kinds, nn.LayerNorm(2), nn.GroupNorm(1, 2))
     wanted = [f"{k}.{name}" for k in range(1, 5) for name in NORM]
     assert list(BatchNorm().names(module)) == wanted
@@ -47,11 +52,17 @@ def test_a_model_without_batch_norm_is_refused() -> None:
         (["head"], ["head.weight", "head.bias"]),
         (["head.*"], ["head.weight", "head.bias"]),
         (["head.bias"], ["head.bias"]),
-        (["head.*", "norm1"], ["norm1.weight", "norm1.bias", "head.weight", "head.bias"]),
+        (
+            ["head.*", "norm1"],
+            ["norm1.weight", "norm1.bias", "head.weight", "head.bias"],
+        ),
         (["norm?", "head.weight"], ["norm1.weight", "norm1.bias", "head.weight"]),
         (["block.1"], [f"block.1.{name}" for name in NORM]),
         (["*.running_*"], ["block.1.running_mean", "block.1.running_var"]),
-        (["b*"], ["block.0.weight", "block.0.bias", *(f"block.1.{name}" for name in NORM)]),
+        (
+            ["b*"],
+            ["block.0.weight", "block.0.bias", *(f"block.1.{name}" for name in NORM)],
+        ),
     ],
 )
 def test_patterns(patterns: list[str], wanted: list[str]) -> None:
@@ -62,16 +73,24 @@ def test_patterns(patterns: list[str], wanted: list[str]) -> None:
 
 def test_patterns_are_the_configuration() -> None:
     part = Layers("head.*", "norm1")
-    assert part == Layers(patterns=["head.*", "norm1"]) == Layers("head.*", patterns=("norm1",))
+    assert (
+        part
+        == Layers(patterns=["head.*", "norm1"])
+        == Layers("head.*", patterns=("norm1",))
+    )
     assert describe(part) == {"name": "layers", "patterns": ["head.*", "norm1"]}
-    assert build("personal", {"name": "layers", "patterns": ["head.*", "norm1"]}) == part
+    assert (
+        build("personal", {"name": "layers", "patterns": ["head.*", "norm1"]}) == part
+    )
     assert Layers(patterns="head") == Layers("head")
     assert hash(part) == hash(replace(part))
     assert repr(part) == "Layers(patterns=('head.*', 'norm1'))"
     assert describe(BatchNorm()) == {"name": "batchnorm"}
 
 
-@pytest.mark.parametrize("patterns", [(), ("head", ""), ("head", 3), (("head", "body"),)])
+@pytest.mark.parametrize(
+    "patterns", [(), ("head", ""), ("head", 3), (("head", "body"),)]
+)
 def test_patterns_that_are_no_names_are_refused(patterns: Any) -> None:
     with pytest.raises(InvalidOption, match="Layers: patterns must"):
         Layers(*patterns)
@@ -79,16 +98,25 @@ def test_patterns_that_are_no_names_are_refused(patterns: Any) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "near"),
-    [("haed", "head"), ("block.2.wieght", "block.0.weight"), ("Head", "head"), ("eight", "weight")],
+    [
+        ("haed", "head"),
+        ("block.2.wieght", "block.0.weight"),
+        ("Head", "head"),
+        ("eight", "weight"),
+    ],
 )
 def test_a_pattern_without_a_match_names_the_nearest(pattern: str, near: str) -> None:
-    with pytest.raises(IncompatibleParts, match=rf"matches '{pattern}' \(nearest: .*{near}"):
+    with pytest.raises(
+        IncompatibleParts, match=rf"matches '{pattern}' \(nearest: .*{near}"
+    ):
         Layers("head", pattern).names(network())
 
 
 def test_all_trainable_parameters_are_refused() -> None:
     module = network()
-    with pytest.raises(IncompatibleParts, match="Layers: all trainable parameters would stay"):
+    with pytest.raises(
+        IncompatibleParts, match="Layers: all trainable parameters would stay"
+    ):
         Layers("*").names(module)
     module.head.requires_grad_(False)
     with pytest.raises(IncompatibleParts, match="all trainable parameters"):
@@ -115,5 +143,7 @@ def test_clients_on_demand_are_refused(personal: Any) -> None:
 
 def test_personal_layers_are_imported_without_pytorch() -> None:
     code = "import sys, poise.personal; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"

@@ -17,7 +17,9 @@ from poise.servers import Add, Momentum, Noisy
 from poise.solvers import SGD
 from poise.weightings import Clipped, Proportional
 
-FED = poise.quadratics(np.random.default_rng(5).normal(size=(6, 4)), sizes=[1, 2, 3, 4, 5, 6])
+FED = poise.quadratics(
+    np.random.default_rng(5).normal(size=(6, 4)), sizes=[1, 2, 3, 4, 5, 6]
+)
 
 
 def trained(out: Path | None = None, rounds: int = 8, **parts: object) -> poise.Run:
@@ -37,7 +39,10 @@ def test_clipped_coefficients_are_those_of_updates_that_were_shortened() -> None
     norms = torch.linalg.vector_norm(deltas, dim=1)
     for norm in (0.5, 2.0, 50.0):
         short = torch.stack(
-            [d if n <= norm else d * norm / n for d, n in zip(deltas, norms, strict=True)]
+            [
+                d if n <= norm else d * norm / n
+                for d, n in zip(deltas, norms, strict=True)
+            ]
         )
         found = Clipped(norm).coefficients(omega, norms=norms.numpy())
         torch.testing.assert_close(
@@ -45,25 +50,36 @@ def test_clipped_coefficients_are_those_of_updates_that_were_shortened() -> None
         )
 
 
-def test_no_client_moves_the_clipped_aggregate_by_more_than_its_weight_times_the_norm() -> None:
+def test_no_client_moves_the_clipped_aggregate_by_more_than_its_weight_times_the_norm() -> (
+    None
+):
     """By trying: replace a client's update by anything, also by nothing, and see how far the sum
     moves from there."""
     rng, clip = np.random.default_rng(1), 0.7
     for _ in range(300):
-        deltas, omega = rng.normal(size=(4, 3)) * 10.0 ** rng.uniform(-3, 3, (4, 1)), rng.random(4)
+        deltas, omega = (
+            rng.normal(size=(4, 3)) * 10.0 ** rng.uniform(-3, 3, (4, 1)),
+            rng.random(4),
+        )
 
         def summed(rows: np.ndarray, weights: np.ndarray = omega) -> np.ndarray:
-            return Clipped(clip).coefficients(weights, norms=np.linalg.norm(rows, axis=1)) @ rows
+            return (
+                Clipped(clip).coefficients(weights, norms=np.linalg.norm(rows, axis=1))
+                @ rows
+            )
 
         whole, silent = summed(deltas), deltas.copy()
         silent[2] = 0.0
         assert np.linalg.norm(whole - summed(silent)) <= omega[2] * clip * (1 + 1e-12)
         others = np.array([0, 1, 3])
         shared = omega[others] * omega.sum() / omega[others].sum()
-        assert np.linalg.norm(whole - summed(deltas[others], shared)) <= 2 * omega[2] * clip * (
-            1 + 1e-12
-        )
-    long, away = np.array([[1e6, 0.0]]), np.array([[-1e6, 0.0]])  # and both bounds are reached
+        assert np.linalg.norm(whole - summed(deltas[others], shared)) <= 2 * omega[
+            2
+        ] * clip * (1 + 1e-12)
+    long, away = (
+        np.array([[1e6, 0.0]]),
+        np.array([[-1e6, 0.0]]),
+    )  # and both bounds are reached
     coefficient = Clipped(clip).coefficients(np.array([0.5]), norms=np.array([1e6]))[0]
     assert coefficient * 1e6 == pytest.approx(0.5 * clip)
     assert coefficient * np.linalg.norm(long - away) == pytest.approx(2 * 0.5 * clip)
@@ -85,7 +101,9 @@ def test_the_engine_hands_the_norms_over() -> None:
     )
 
 
-def test_the_noise_has_the_variance_it_says_and_is_independent_between_rounds_and_seeds() -> None:
+def test_the_noise_has_the_variance_it_says_and_is_independent_between_rounds_and_seeds() -> (
+    None
+):
     sigma, theta = 0.3, torch.zeros(40_000, dtype=torch.float64)
 
     def draws(server: Noisy) -> np.ndarray:
@@ -97,7 +115,11 @@ def test_the_noise_has_the_variance_it_says_and_is_independent_between_rounds_an
         return np.stack(found)
 
     found = np.concatenate(
-        [draws(Noisy(sigma).seeded(1)), draws(Noisy(sigma).seeded(2)), draws(Noisy(sigma, seed=1))]
+        [
+            draws(Noisy(sigma).seeded(1)),
+            draws(Noisy(sigma).seeded(2)),
+            draws(Noisy(sigma, seed=1)),
+        ]
     )
     error = 5 / np.sqrt(len(theta))  # five standard errors
     np.testing.assert_allclose(found.var(axis=1) / sigma**2, 1, atol=error * np.sqrt(2))
@@ -126,7 +148,9 @@ def test_noise_goes_through_the_other_server() -> None:
     torch.testing.assert_close(left[0], right[0], rtol=1e-14, atol=1e-14)
 
 
-def test_a_noisy_run_that_was_stopped_goes_on_with_the_same_noise(tmp_path: Path) -> None:
+def test_a_noisy_run_that_was_stopped_goes_on_with_the_same_noise(
+    tmp_path: Path,
+) -> None:
     parts = {"weighting": Clipped(0.5), "server": Noisy(0.1)}
     whole, seen = trained(tmp_path / "whole", **parts), []
     trained(

@@ -51,10 +51,15 @@ class SuperLink:
 
     def put(self, name: str, content: Any) -> dict[str, bytes]:
         """A reply to the message ``name``; its pieces."""
-        claims = Metadata(1, "", 1234, 1, "what the node says", "", 0.0, 60.0, "query.work")
+        claims = Metadata(
+            1, "", 1234, 1, "what the node says", "", 0.0, 60.0, "query.work"
+        )
         reply = make_message(claims, content)
         with no_object_id_recompute():
-            mine = {key: piece.deflate() for key, piece in get_all_nested_objects(reply).items()}
+            mine = {
+                key: piece.deflate()
+                for key, piece in get_all_nested_objects(reply).items()
+            }
             tree = get_object_tree(reply)
         self.pieces |= mine
         metadata = SimpleNamespace(
@@ -75,7 +80,8 @@ class SuperLink:
         self.told |= {message.metadata.reply_to_message_id for message, _ in found}
         self.waiting = [pair for pair in self.waiting if pair not in found]
         return SimpleNamespace(
-            messages_list=[m for m, _ in found], message_object_trees=[t for _, t in found]
+            messages_list=[m for m, _ in found],
+            message_object_trees=[t for _, t in found],
         )
 
     def PullObject(self, request: Any) -> Any:
@@ -106,7 +112,9 @@ def connected(*names: str) -> tuple[SuperLink, ReplyReceiver]:
     )
     receiver = ReplyReceiver(grid)
     asked = [
-        SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1))
+        SimpleNamespace(
+            content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1)
+        )
         for _ in names
     ]
     assert receiver.push_messages(asked) == list(names)
@@ -115,7 +123,9 @@ def connected(*names: str) -> tuple[SuperLink, ReplyReceiver]:
 
 def answer(entries: int = ENTRIES, count: int = 2) -> NodeMessage:
     vectors = [torch.arange(k, entries + k, dtype=torch.float32) for k in range(count)]
-    return NodeMessage({"nonce": "now"}, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)})
+    return NodeMessage(
+        {"nonce": "now"}, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)}
+    )
 
 
 def refusal(receiver: ReplyReceiver, name: str = "a") -> str:
@@ -132,7 +142,9 @@ def test_a_reply_in_order_comes_through() -> None:
     link.put("a", answer().content())
     (reply,) = receiver.pull_messages(["a"])
     assert reply.metadata.reply_to_message_id == "a"
-    assert NodeMessage.read(reply) == NodeMessage(answer().facts, answer().tensors, NODE)
+    assert NodeMessage.read(reply) == NodeMessage(
+        answer().facts, answer().tensors, NODE
+    )
     assert link.forgotten == [reply.metadata.message_id]
 
 
@@ -144,7 +156,9 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert link.read <= LIMIT
     assert len(link.forgotten) == 1
     before = link.read
-    monkeypatch.setattr(arrays, "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", 10**9)  # in one piece
+    monkeypatch.setattr(
+        arrays, "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", 10**9
+    )  # in one piece
     link.put("b", answer(3_000_000, 1).content())
     assert "a reply larger than the limit" in refusal(receiver, "b")
     assert link.read - before < 5000
@@ -153,9 +167,13 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_too_large_is_refused_before_all_of_it_is_there() -> None:
     link, receiver = connected("a")
     pieces = link.put("a", answer(7_000_000, 1).content())
-    chunks = [key for key, content in pieces.items() if content.startswith(b"ArrayChunk")]
+    chunks = [
+        key for key, content in pieces.items() if content.startswith(b"ArrayChunk")
+    ]
     assert len(chunks) > 5
-    link.late = set(list(pieces)[list(pieces).index(chunks[1]) :])  # the first of them has come
+    link.late = set(
+        list(pieces)[list(pieces).index(chunks[1]) :]
+    )  # the first of them has come
     assert "a reply larger than the limit" in refusal(receiver)
 
 
@@ -172,10 +190,13 @@ def test_a_few_bytes_that_name_one_chunk_very_often() -> None:
     for key, content in pieces.items():
         if content.startswith(b"Array "):
             link.pieces[key] = content.replace(
-                b'"arraychunk_ids": [0]', b'"arraychunk_ids": [' + b"0, " * 10**5 + b"0]"
+                b'"arraychunk_ids": [0]',
+                b'"arraychunk_ids": [' + b"0, " * 10**5 + b"0]",
             )
             head, _, body = link.pieces[key].partition(b"\0")
-            link.pieces[key] = head.rpartition(b" ")[0] + f" {len(body)}".encode() + b"\0" + body
+            link.pieces[key] = (
+                head.rpartition(b" ")[0] + f" {len(body)}".encode() + b"\0" + body
+            )
     assert "a reply larger than the limit" in refusal(receiver)
     assert link.read < LIMIT  # it was all read, and would have been 800 MB
 
@@ -189,7 +210,14 @@ def test_very_many_pieces() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [b"", b"no head", b"Array  0\0", b"ArrayRecord  2\0{}", b"Message  0\0", b"Array  9\0" * 9],
+    [
+        b"",
+        b"no head",
+        b"Array  0\0",
+        b"ArrayRecord  2\0{}",
+        b"Message  0\0",
+        b"Array  9\0" * 9,
+    ],
 )
 def test_what_cannot_be_put_together_is_said_of_that_reply_alone(bad: bytes) -> None:
     link, receiver = connected("a", "b")
@@ -206,9 +234,10 @@ def test_a_reply_on_its_way_holds_up_nobody() -> None:
     link, receiver = connected("a", "b")
     link.late = set(list(link.put("a", answer().content()))[:1])
     link.put("b", NodeMessage({"nonce": "other"}).content())
-    assert [reply.metadata.reply_to_message_id for reply in receiver.pull_messages(["a", "b"])] == [
-        "b"
-    ]
+    assert [
+        reply.metadata.reply_to_message_id
+        for reply in receiver.pull_messages(["a", "b"])
+    ] == ["b"]
     assert receiver.pull_messages(["a"]) == []
     link.late.clear()
     (reply,) = receiver.pull_messages(["a"])
@@ -231,7 +260,9 @@ def test_what_a_lost_superlink_did_not_get_has_no_name_and_is_sent_again() -> No
     receiver = connected()[1]
     receiver.grid.push_messages = lost
     asked = [
-        SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1))
+        SimpleNamespace(
+            content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1)
+        )
         for _ in range(2)
     ]
     assert receiver.push_messages(asked) == ["", ""]

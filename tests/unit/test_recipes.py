@@ -22,11 +22,17 @@ def test_every_recipe_trains(name: str) -> None:
         "fedasync": {"durations": times},
     }.get(name, {})
     work = {} if name == "fedsgd" else {"steps": 2}
-    run = poise.train(QUAD, QUAD.task, **RECIPES[name](lr=0.1, **work, **needed), rounds=30)
-    if "better" not in name:  # methods for the better clients may leave the others behind
+    run = poise.train(
+        QUAD, QUAD.task, **RECIPES[name](lr=0.1, **work, **needed), rounds=30
+    )
+    if (
+        "better" not in name
+    ):  # methods for the better clients may leave the others behind
         assert run.metric("loss")[-1] < run.metric("loss")[0]
     assert 0 <= run.model[0] <= 10  # between the clients' optima
-    if "durations" not in needed:  # weights of single arrivals sum to one in the long run only
+    if (
+        "durations" not in needed
+    ):  # weights of single arrivals sum to one in the long run only
         assert run.weights[-1].sum() == pytest.approx(1.0)
 
 
@@ -35,4 +41,6 @@ def test_recipes_choose_the_parts_that_their_papers_name() -> None:
     assert chosen == poise.weightings.Switch(
         [(20, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]
     )
-    assert RECIPES["fedworse"](k=3, lr=0.1, steps=1)["weighting"] == poise.weightings.Max(3)
+    assert RECIPES["fedworse"](k=3, lr=0.1, steps=1)[
+        "weighting"
+    ] == poise.weightings.Max(3)

@@ -43,7 +43,9 @@ GOOD = {
 def forged_reply(values: Any = None, sender: int = 77, **facts: Any) -> NodeMessage:
     vectors = [torch.ones(6), torch.zeros(6)] if values is None else values
     told = {k: v for k, v in {**GOOD, **facts}.items() if v is not None}
-    return NodeMessage(told, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)}, sender)
+    return NodeMessage(
+        told, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)}, sender
+    )
 
 
 def test_a_reply_in_order_is_used() -> None:
@@ -55,7 +57,10 @@ def test_a_reply_in_order_is_used() -> None:
     ("forged", "words"),
     [
         (forged_reply(refused="no\ud800 \x00\x1b[2J"), "a refusal: no? ??[2J"),
-        (forged_reply(sender=78), "a reply from node 78, whose key is not that of client 3"),
+        (
+            forged_reply(sender=78),
+            "a reply from node 78, whose key is not that of client 3",
+        ),
         (forged_reply(client=2), "client 2 instead of 3"),
         (forged_reply(client="3"), "client '3' instead of 3"),
         (forged_reply(versions=[5, 3]), "versions [5, 3] instead of [5, 4]"),
@@ -73,15 +78,24 @@ def test_a_reply_in_order_is_used() -> None:
         (forged_reply(loss_before=[0.5, float("nan")]), "which is not a finite number"),
         (forged_reply(loss_before=[0.5, True]), "which is not a finite number"),
         (forged_reply(loss_before=[0.5, 10**400]), "which is not a finite number"),
-        (forged_reply(loss_before=[0.5, float("-inf")]), "which is not a finite number"),
+        (
+            forged_reply(loss_before=[0.5, float("-inf")]),
+            "which is not a finite number",
+        ),
         (forged_reply(loss_before=None), "loss_before None"),
-        (forged_reply(loss_after=[0.5, 0.5]), "loss_after, which the server did not request"),
+        (
+            forged_reply(loss_after=[0.5, 0.5]),
+            "loss_after, which the server did not request",
+        ),
         (forged_reply([torch.ones(6)]), "1 updates instead of 2"),
         (
             forged_reply([torch.ones(6), torch.ones(5)]),
             "an update of shape [5] 'float32' in 20 bytes instead of [6] float32",
         ),
-        (forged_reply([torch.ones(6), torch.ones(6).double()]), "'float64' in 48 bytes"),
+        (
+            forged_reply([torch.ones(6), torch.ones(6).double()]),
+            "'float64' in 48 bytes",
+        ),
         (forged_reply([torch.ones(6), torch.ones(2, 3)]), "an update of shape [2, 3]"),
         (
             forged_reply([torch.ones(6), torch.full((6,), float("nan"))]),
@@ -95,7 +109,10 @@ def test_a_reply_in_order_is_used() -> None:
             forged_reply([torch.ones(6), torch.full((6,), 5.0)]),
             "an update of length 12.2474, longer than 10",
         ),
-        (forged_reply([torch.ones(6), torch.ones(10**6)]), "a reply of 4000024 bytes, more than"),
+        (
+            forged_reply([torch.ones(6), torch.ones(10**6)]),
+            "a reply of 4000024 bytes, more than",
+        ),
         (
             forged_reply(refused="its policy does not allow 8 local steps"),
             "a refusal: its policy does not allow 8",
@@ -109,7 +126,9 @@ def test_forged_replies_are_named(forged: NodeMessage, words: str) -> None:
 
 def test_bytes_that_do_not_match_their_form() -> None:
     claim = TensorBytes("float32", (6,), b"\0" * 23)
-    bad = replace(forged_reply(), tensors={"0": claim, "1": TensorBytes.of(torch.zeros(6))})
+    bad = replace(
+        forged_reply(), tensors={"0": claim, "1": TensorBytes.of(torch.zeros(6))}
+    )
     assert "in 23 bytes" in refusal_reason(bad, REQUEST)
     with pytest.raises(UpdateRefused, match="23 bytes are not a tensor"):
         claim.vector()

@@ -50,13 +50,17 @@ class FirstTwo:
 def test_a_run_taken_up_with_work_in_flight_is_the_same_run(
     tmp_path: Path, path: Any, dtype: Any
 ) -> None:
-    fed = SampleFederation.random([25, 3, 17, 40, 8, 13, 1, 31], shape=(64,), classes=10)
+    fed = SampleFederation.random(
+        [25, 3, 17, 40, 8, 13, 1, 31], shape=(64,), classes=10
+    )
     task = Task("mlp", {"hidden": 50}, dtype=dtype, path=path)
     chosen = {"solver": SGD(lr=0.1, epochs=2, batch_size=10), "clock": FirstTwo()}
     composition = composed(fed, task, chosen, RunOptions(rounds=7))
     whole = begin(composition, tmp_path / "whole")
     seen: list[Record] = []
-    begin(composition, tmp_path / "stopped", [seen.append], stop=lambda: len(seen) >= 2).close()
+    begin(
+        composition, tmp_path / "stopped", [seen.append], stop=lambda: len(seen) >= 2
+    ).close()
     assert seen[-1].in_flight.assignments, "somebody was in the air"
     resumed = resume_run(composition, tmp_path / "stopped")
     gap = np.abs(resumed.model - whole.model).max()
@@ -74,6 +78,8 @@ def test_a_window_in_which_nobody_answered_can_be_written_down(tmp_path: Path) -
     clock = poise.clocks.FixedWindow(0.4, [1.0, 1.0, 1.0])
     options = {"clock": clock, "seed": 1}
     whole = poise.train(fed, poise.task("logistic"), solver, rounds=6, **options)
-    poise.train(fed, poise.task("logistic"), solver, rounds=1, out=tmp_path / "run", **options)
+    poise.train(
+        fed, poise.task("logistic"), solver, rounds=1, out=tmp_path / "run", **options
+    )
     again = poise.resume(tmp_path / "run", rounds=6)
     assert again.digest == whole.digest

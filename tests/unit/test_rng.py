@@ -10,11 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from poise.core.rng import address, generator, keys, permutations, torch_generator, words
-
-LEVEL = (
-    1e-6  # probability that a right implementation fails a chi-square test (the streams are fixed)
+from poise.core.rng import (
+    address,
+    generator,
+    keys,
+    permutations,
+    torch_generator,
+    words,
 )
+
+LEVEL = 1e-6  # probability that a correct implementation fails a chi-square test
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -30,7 +35,9 @@ def test_permutations_are_uniform(size: int, streams: str) -> None:
         key = np.concatenate([keys(s, "work", 0, 1, 0) for s in range(count)])
     drawn = permutations(key, size)
     cells = {order: k for k, order in enumerate(all_orders(range(size)))}
-    seen = np.bincount([cells[tuple(row)] for row in drawn.tolist()], minlength=len(cells))
+    seen = np.bincount(
+        [cells[tuple(row)] for row in drawn.tolist()], minlength=len(cells)
+    )
     expected = count / len(cells)
     statistic = float(((seen - expected) ** 2 / expected).sum())
     assert statistic < chi2.ppf(1 - LEVEL, len(cells) - 1), seen
@@ -61,7 +68,9 @@ def test_asking_for_less_gives_a_prefix(seed: int, size: int, need: int) -> None
     st.lists(st.integers(0, 1000), min_size=1, max_size=8, unique=True),
     st.randoms(use_true_random=False),
 )
-def test_a_key_does_not_depend_on_the_cohort(clients: list[int], random: object) -> None:
+def test_a_key_does_not_depend_on_the_cohort(
+    clients: list[int], random: object
+) -> None:
     together = keys(3, "work", 7, np.array(clients), 0)
     alone = np.concatenate([keys(3, "work", 7, c, 0) for c in clients])
     assert np.array_equal(together, alone)
@@ -90,7 +99,9 @@ def test_addresses_differ_by_seed_purpose_and_every_number() -> None:
 @given(st.integers(0, 2**40), st.integers(0, 50), st.integers(0, 20))
 def test_words_are_addressed_by_position(seed: int, start: int, count: int) -> None:
     stream = keys(seed, "x", 0)
-    assert np.array_equal(words(stream, count, start), words(stream, start + count)[:, start:])
+    assert np.array_equal(
+        words(stream, count, start), words(stream, start + count)[:, start:]
+    )
 
 
 def test_keys_of_versions_clients_and_occurrences_do_not_collide() -> None:

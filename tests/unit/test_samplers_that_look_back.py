@@ -14,7 +14,13 @@ from faults.support import run_into, same
 from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.types import Setting
-from poise.samplers import MD, ClusteredBySimilarity, ClusteredBySize, Optimal, PowerOfChoice
+from poise.samplers import (
+    MD,
+    ClusteredBySimilarity,
+    ClusteredBySize,
+    Optimal,
+    PowerOfChoice,
+)
 from poise.solvers import SGD
 from poise.training import resume
 
@@ -65,12 +71,18 @@ def four_directions(seed: int) -> Any:
 
 @pytest.mark.parametrize("measure", ["arccos", "L2", "L1"])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_all_four_directions_are_drawn_once_they_are_known(measure: Any, ahead: bool) -> None:
+def test_all_four_directions_are_drawn_once_they_are_known(
+    measure: Any, ahead: bool
+) -> None:
     fed = four_directions(1)
     sampler = ClusteredBySimilarity(4, measure=measure, ahead=ahead)
-    run = poise.train(fed, fed.task, SGD(lr=0.02, steps=1), sampler=sampler, rounds=120, seed=3)
+    run = poise.train(
+        fed, fed.task, SGD(lr=0.02, steps=1), sampler=sampler, rounds=120, seed=3
+    )
     drawn = [np.flatnonzero(w) for w in run.weights]
-    known = next(n for n in range(120) if len(set(np.concatenate(drawn[: n + 1]).tolist())) == 20)
+    known = next(
+        n for n in range(120) if len(set(np.concatenate(drawn[: n + 1]).tolist())) == 20
+    )
     after = drawn[known + 1 + ahead :]
     assert len(after) > 50
     assert all(sorted(c % 4 for c in cohort) == [0, 1, 2, 3] for cohort in after)
@@ -97,7 +109,9 @@ def test_updating_rows_is_the_same_as_starting_over() -> None:
 
 
 def test_similarities_by_hand() -> None:
-    rows = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    rows = torch.tensor(
+        [[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, 0.0]], dtype=torch.float64
+    )
     expected = {
         "arccos": [
             [0, np.pi / 2, np.pi, 0],
@@ -121,11 +135,18 @@ def test_a_client_drawn_twice_works_twice_only_if_asked() -> None:
     for twice in (False, True):
         sampler = MD(6, independent_draws=twice)
         runs[twice] = poise.train(
-            fed, task, solver, sampler=sampler, rounds=4, callbacks=[records[twice].append]
+            fed,
+            task,
+            solver,
+            sampler=sampler,
+            rounds=4,
+            callbacks=[records[twice].append],
         )
     for twice, run in runs.items():
         rows = [c for record in records[twice] for c in record.contributions]
-        assert len(rows) == (24 if twice else len({(n, c) for n, c in np.argwhere(run.weights)}))
+        assert len(rows) == (
+            24 if twice else len({(n, c) for n, c in np.argwhere(run.weights)})
+        )
         assert np.allclose(run.weights.sum(axis=1), 1)
     assert np.array_equal(runs[False].weights, runs[True].weights)  # the same draws
     assert not np.array_equal(runs[False].model, runs[True].model)  # but more work
@@ -134,7 +155,8 @@ def test_a_client_drawn_twice_works_twice_only_if_asked() -> None:
 def test_what_samplers_look_back_on() -> None:
     setting = Setting(4, np.ones(4, dtype=int), np.full(4, 0.25))
     past = History(
-        last_norm={0: 9.0, 1: 1.0, 2: 1.0, 3: 1.0}, last_loss={0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4}
+        last_norm={0: 9.0, 1: 1.0, 2: 1.0, 3: 1.0},
+        last_loss={0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4},
     )
     count = np.zeros(4)
     for n in range(2000):
@@ -144,7 +166,10 @@ def test_what_samplers_look_back_on() -> None:
     worst = PowerOfChoice(2, 4).draw(setting, np.random.default_rng(0), 0, past)
     assert worst.clients.tolist() == [2, 3]
     unheard = PowerOfChoice(1, 4).draw(
-        setting, np.random.default_rng(0), 0, History(last_loss={0: 9.0, 1: 9.0, 2: 9.0})
+        setting,
+        np.random.default_rng(0),
+        0,
+        History(last_loss={0: 9.0, 1: 9.0, 2: 9.0}),
     )
     assert unheard.clients.tolist() == [3]
 
@@ -153,8 +178,17 @@ def test_reports_for_a_sampler_are_counted_as_communication() -> None:
     fed = poise.federation("synthetic", clients=6, seed=0)
     task, solver = poise.task("logistic"), SGD(lr=0.1, steps=1)
     choice, size = list[Any](), list[Any]()
-    poise.train(fed, task, solver, sampler=PowerOfChoice(2, 4), rounds=2, callbacks=[choice.append])
-    poise.train(fed, task, solver, sampler=ClusteredBySize(2), rounds=2, callbacks=[size.append])
+    poise.train(
+        fed,
+        task,
+        solver,
+        sampler=PowerOfChoice(2, 4),
+        rounds=2,
+        callbacks=[choice.append],
+    )
+    poise.train(
+        fed, task, solver, sampler=ClusteredBySize(2), rounds=2, callbacks=[size.append]
+    )
     for a, b in zip(choice, size, strict=True):
         model = b.bytes_up // len(b.contributions)
         assert a.bytes_up == 2 * (model + 8)
@@ -163,7 +197,9 @@ def test_reports_for_a_sampler_are_counted_as_communication() -> None:
 
 @pytest.mark.thorough
 def test_clients_that_never_come_back_cannot_be_compared() -> None:
-    fed = poise.federation("synthetic", clients=1000, on_demand=True, samples_per_client=5)
+    fed = poise.federation(
+        "synthetic", clients=1000, on_demand=True, samples_per_client=5
+    )
     with pytest.raises(poise.PoiseError, match="made on demand"):
         poise.train(
             fed,

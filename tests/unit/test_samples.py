@@ -22,7 +22,10 @@ def test_bytes_become_scaled_floats() -> None:
     scaled = Samples(raw, torch.zeros(3), scale=1 / 255, shift=-0.5)
     assert torch.allclose(scaled.features(ROWS), raw[ROWS].float() / 255 - 0.5)
     per_column = Samples(
-        raw, torch.zeros(3), scale=torch.tensor([1.0, 2.0, 3.0, 4.0]), shift=torch.ones(4)
+        raw,
+        torch.zeros(3),
+        scale=torch.tensor([1.0, 2.0, 3.0, 4.0]),
+        shift=torch.ones(4),
     )
     assert torch.allclose(
         per_column.features(ROWS), raw[ROWS] * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1
@@ -34,14 +37,19 @@ def test_bytes_become_scaled_floats() -> None:
 
 def test_floats_are_not_modified_by_scaling() -> None:
     raw = torch.ones(2, 2)
-    Samples(raw, torch.zeros(2), scale=3.0, shift=1.0).features(torch.tensor([0, 1])).mul_(5)
+    Samples(raw, torch.zeros(2), scale=3.0, shift=1.0).features(
+        torch.tensor([0, 1])
+    ).mul_(5)
     Samples(raw, torch.zeros(2)).features(torch.tensor([0, 1])).mul_(5)
     assert torch.equal(raw, torch.ones(2, 2))
 
 
 def test_tokens_are_whole_numbers() -> None:
     pool = Samples(
-        torch.arange(6, dtype=torch.uint8).view(3, 2), torch.zeros(3), tokens=True, vocabulary=6
+        torch.arange(6, dtype=torch.uint8).view(3, 2),
+        torch.zeros(3),
+        tokens=True,
+        vocabulary=6,
     )
     assert pool.features(ROWS).dtype == torch.int64
 

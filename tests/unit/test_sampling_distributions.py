@@ -21,7 +21,9 @@ from poise.core.types import Setting
 from poise.samplers import MD, ClusteredBySimilarity, ClusteredBySize
 from poise.samplers.clustered_by_similarity import subtrees
 
-SIZES = st.lists(st.integers(0, 10**6), min_size=1, max_size=40).filter(lambda s: sum(s) > 0)
+SIZES = st.lists(st.integers(0, 10**6), min_size=1, max_size=40).filter(
+    lambda s: sum(s) > 0
+)
 
 
 def exact(urns: SamplingDistributions, sizes: list[int], m: int) -> np.ndarray:
@@ -40,7 +42,11 @@ def test_algorithm_2_is_exact(sizes: list[int], m: int) -> None:
     assert (counts > 0).sum() <= len(sizes) + m - 1  # sparse: a cut splits one client
 
 
-@given(SIZES, st.data(), st.sampled_from(["random", "equal", "colinear", "zero", "some zero"]))
+@given(
+    SIZES,
+    st.data(),
+    st.sampled_from(["random", "equal", "colinear", "zero", "some zero"]),
+)
 def test_algorithm_3_is_exact_whatever_the_gradients(
     sizes: list[int], data: st.DataObject, kind: str
 ) -> None:
@@ -68,13 +74,17 @@ def test_algorithm_3_is_exact_whatever_the_gradients(
 
 
 @given(SIZES, st.data())
-def test_packing_keeps_the_sums_with_any_groups(sizes: list[int], data: st.DataObject) -> None:
+def test_packing_keeps_the_sums_with_any_groups(
+    sizes: list[int], data: st.DataObject
+) -> None:
     labels = np.array(
         data.draw(st.lists(st.integers(0, 5), min_size=len(sizes), max_size=len(sizes)))
     )
     m = data.draw(st.integers(1, 12))
     exact(
-        distributions_by_group(np.array(sizes), [np.flatnonzero(labels == g) for g in range(6)], m),
+        distributions_by_group(
+            np.array(sizes), [np.flatnonzero(labels == g) for g in range(6)], m
+        ),
         sizes,
         m,
     )
@@ -83,7 +93,9 @@ def test_packing_keeps_the_sums_with_any_groups(sizes: list[int], data: st.DataO
 def test_algorithm_2_by_hand() -> None:
     """Sizes 1, 4, 3 and m = 2: the line is client 1 (8 units), client 2 (6), client 0 (2), cut at
     8."""
-    assert distributions_by_size(np.array([1, 4, 3]), 2).units(3).toarray().tolist() == [
+    assert distributions_by_size(np.array([1, 4, 3]), 2).units(
+        3
+    ).toarray().tolist() == [
         [0, 8, 0],
         [2, 0, 6],
     ]
@@ -93,14 +105,22 @@ def test_algorithm_3_by_hand() -> None:
     """Six equal clients, m = 3, M = 6: of {0, 1}, {2}, {3}, {4, 5} the pairs and {2} open urns; 3
     fills the last."""
     groups = [np.array(g) for g in ([0, 1], [2], [3], [4, 5])]
-    counts = distributions_by_group(np.ones(6, dtype=np.int64), groups, 3).units(6).toarray()
-    assert counts.tolist() == [[3, 3, 0, 0, 0, 0], [0, 0, 0, 0, 3, 3], [0, 0, 3, 3, 0, 0]]
+    counts = (
+        distributions_by_group(np.ones(6, dtype=np.int64), groups, 3).units(6).toarray()
+    )
+    assert counts.tolist() == [
+        [3, 3, 0, 0, 0, 0],
+        [0, 0, 0, 0, 3, 3],
+        [0, 0, 3, 3, 0, 0],
+    ]
 
 
 def test_a_client_above_one_mth_has_urns_of_its_own() -> None:
     """Sizes 7, 1, 2 and m = 2: client 0 has 14 of 20 units, fills one urn of 10, and 4 go on."""
     counts = (
-        distributions_by_group(np.array([7, 1, 2]), [np.array([0, 1]), np.array([2])], 2)
+        distributions_by_group(
+            np.array([7, 1, 2]), [np.array([0, 1]), np.array([2])], 2
+        )
         .units(3)
         .toarray()
     )
@@ -162,6 +182,11 @@ def test_independent_draws_are_rows_of_their_own() -> None:
 
 def test_a_scheme_without_alpha_has_gamma_from_its_overlap() -> None:
     s = WeightStatistics(
-        np.array([0.5, 0.5]), np.array([0.1, 0.2]), None, 0.0, 1.0, overlap=np.array([0.3, 0.0])
+        np.array([0.5, 0.5]),
+        np.array([0.1, 0.2]),
+        None,
+        0.0,
+        1.0,
+        overlap=np.array([0.3, 0.0]),
     )
     assert s.gamma == pytest.approx(0.6)

@@ -52,7 +52,9 @@ def train(clock: Any, **options: Any) -> Any:
         "solver": SGD(lr=0.1, steps=3, batch_size=4),
         **options,
     }
-    return poise.train(federation(), chosen.pop("task"), clock=clock, rounds=25, seed=2, **chosen)
+    return poise.train(
+        federation(), chosen.pop("task"), clock=clock, rounds=25, seed=2, **chosen
+    )
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
@@ -91,7 +93,10 @@ def test_a_timeline_can_be_saved_and_played(tmp_path: Path) -> None:
         ("index,time,client,version\n0,1.0,0,3\n", "version 3"),
         ("index,time,client,version\n1,1.0,0,0\n", "steps are missing"),
         ("index,time,client,version\n0,1.0,7,0\n", "client 7"),
-        ("index,time,client,version\n0,1.0,0,0\n1,1.5,0,0\n", "not at work on version 0"),
+        (
+            "index,time,client,version\n0,1.0,0,0\n1,1.5,0,0\n",
+            "not at work on version 0",
+        ),
     ],
 )
 def test_a_bad_schedule_is_named(text: str, what: str, tmp_path: Path) -> None:
@@ -114,7 +119,9 @@ def test_lazy_batching_changes_nothing(
     def one_by_one(self: LazyExecutor, arrived: Any, state: Any) -> Any:
         for assignment in arrived:
             if assignment.key not in self._done:
-                order = WorkOrder([assignment], state.models, self.reports, state.algorithm_state)
+                order = WorkOrder(
+                    [assignment], state.models, self.reports, state.algorithm_state
+                )
                 self._done[assignment.key] = (self.backend.work(order), 0)
         return lazily(self, arrived, state)
 
@@ -177,7 +184,9 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("after", thorough_except([7], [1, 7]))
-def test_a_run_resumed_in_flight_ends_the_same(name: str, after: int, tmp_path: Path) -> None:
+def test_a_run_resumed_in_flight_ends_the_same(
+    name: str, after: int, tmp_path: Path
+) -> None:
     solver, sampler, clock, weighting = RUNS[name]
     text = FILE.format(solver=solver, sampler=sampler, clock=clock, weighting=weighting)
     whole, part = (
@@ -242,7 +251,9 @@ def test_only_versions_in_flight_and_one_stack_are_kept() -> None:
 def test_a_uniform_sampler_keeps_its_cohort_at_work() -> None:
     records: list[Any] = []
     run = train(Asynchronous(TAU), sampler=Uniform(2), callbacks=[records.append])
-    assert all(len(r.contributions) == 1 and len(r.in_flight.assignments) == 1 for r in records)
+    assert all(
+        len(r.contributions) == 1 and len(r.in_flight.assignments) == 1 for r in records
+    )
     assert (run.weights > 0).sum(axis=0).min() > 0  # everyone gets a turn
 
 

@@ -35,7 +35,9 @@ def of_torch(make) -> torch.Tensor:
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_momentum_is_that_of_torch(nesterov: bool) -> None:
     ours = trajectory(Momentum(lr=0.1, beta=0.9, nesterov=nesterov))
-    theirs = of_torch(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=nesterov))
+    theirs = of_torch(
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=nesterov)
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -46,9 +48,13 @@ def test_momentum_without_momentum_is_add() -> None:
 def test_adagrad_is_that_of_torch() -> None:
     tau = 1e-3
     theirs = of_torch(
-        lambda p: torch.optim.Adagrad(p, lr=0.1, initial_accumulator_value=tau**2, eps=tau)
+        lambda p: torch.optim.Adagrad(
+            p, lr=0.1, initial_accumulator_value=tau**2, eps=tau
+        )
     )
-    torch.testing.assert_close(trajectory(Adagrad(lr=0.1, tau=tau)), theirs, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        trajectory(Adagrad(lr=0.1, tau=tau)), theirs, rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ["adam", "yogi"])

@@ -25,7 +25,10 @@ def test_scenarios_run_from_slow_to_fast() -> None:
 
 def test_durations_are_checked_against_the_number_of_clients() -> None:
     assert as_durations(None, 3).of(np.array([0, 2]), 0, 0, 0.0).tolist() == [1.0, 1.0]
-    assert as_durations([1, 2, 3], 3).of(np.array([2, 0]), 5, 9, 0.0).tolist() == [3.0, 1.0]
+    assert as_durations([1, 2, 3], 3).of(np.array([2, 0]), 5, 9, 0.0).tolist() == [
+        3.0,
+        1.0,
+    ]
     for wrong in (
         [1.0, 2.0],
         [1.0, 2.0, 0.0],
@@ -43,7 +46,10 @@ def test_a_synchronous_timeline_by_hand() -> None:
     assert [s.index for s in steps] == [0, 1, 2]
     assert all(s.clients.tolist() == [0, 1, 2] for s in steps)
     assert all((s.versions == s.index).all() for s in steps)
-    assert [s.time for s in Synchronous("F80").timeline(aggregations=2, clients=3)] == [1.0, 2.0]
+    assert [s.time for s in Synchronous("F80").timeline(aggregations=2, clients=3)] == [
+        1.0,
+        2.0,
+    ]
 
 
 def test_a_step_exactly_at_the_budget_counts() -> None:
@@ -60,7 +66,10 @@ def test_a_timeline_needs_an_end_and_a_number_of_clients() -> None:
 
 
 def test_a_round_lasts_as_long_as_its_slowest_client() -> None:
-    clock, cohort = Synchronous((5.0, 1.0, 2.0)), Cohort(np.array([1, 2]), np.array([0.3, 0.7]))
+    clock, cohort = (
+        Synchronous((5.0, 1.0, 2.0)),
+        Cohort(np.array([1, 2]), np.array([0.3, 0.7])),
+    )
     started = launch(cohort, clock.times(3), 10.0, 4, 0)
     step, in_flight = clock.advance(InFlight(10.0), started, 4)
     assert (step.time, in_flight) == (12.0, InFlight(12.0))
@@ -78,7 +87,11 @@ def test_a_client_drawn_twice_has_two_addresses() -> None:
 
 
 def test_flights_sort_by_arrival_then_client() -> None:
-    late, early, tie = Assignment(2.0, 0, 0), Assignment(1.0, 5, 0), Assignment(1.0, 2, 0)
+    late, early, tie = (
+        Assignment(2.0, 0, 0),
+        Assignment(1.0, 5, 0),
+        Assignment(1.0, 2, 0),
+    )
     assert sorted([late, early, tie]) == [tie, early, late]
 
 
@@ -88,7 +101,9 @@ def test_a_run_takes_the_step_that_rounding_puts_behind_its_budget(
 ) -> None:
     # three rounds of 0.1 end at 0.1 + 0.1 + 0.1 = 0.30000000000000004
     fed = poise.quadratics([[0.0], [1.0]])
-    run = poise.train(fed, fed.task, SGD(0.1, steps=1), clock=Synchronous([0.1, 0.1]), time=time)
+    run = poise.train(
+        fed, fed.task, SGD(0.1, steps=1), clock=Synchronous([0.1, 0.1]), time=time
+    )
     assert run.rounds == rounds
 
 
@@ -101,4 +116,8 @@ def test_a_trace_by_hand() -> None:
     assert times.next(4.0) == np.inf
     # client 0 has begun its chance at 0, so it waits for 4; client 2 begins at once
     assert times.of(np.array([0, 2]), version=0, seed=0, now=1.0).tolist() == [4.0, 3.0]
-    assert trace.for_clients([2, 0]).entries == ((1, 0.0, 2.0), (0, 1.0, 3.0), (1, 4.0, 1.0))
+    assert trace.for_clients([2, 0]).entries == (
+        (1, 0.0, 2.0),
+        (0, 1.0, 3.0),
+        (1, 4.0, 1.0),
+    )

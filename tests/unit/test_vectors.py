@@ -21,9 +21,13 @@ class Tied(nn.Module):
 
 
 def test_parameters_lie_one_after_the_other_and_views_see_the_vector() -> None:
-    layout = Layout.of_module(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)))
+    layout = Layout.of_module(
+        nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4))
+    )
     assert layout.size == layout.trainable == 3 * 2 + 2 + 2 * 4 + 4
-    assert [e.start for e in layout.entries[1:]] == [e.stop for e in layout.entries[:-1]]
+    assert [e.start for e in layout.entries[1:]] == [
+        e.stop for e in layout.entries[:-1]
+    ]
     vector = torch.arange(layout.size, dtype=torch.float32)
     views = layout.views(vector)
     views["0.weight"].mul_(-1)

@@ -30,16 +30,26 @@ SOFT = [SoftMax(0.7), SoftMin(0.7), Exp(0.7)]
 
 
 def weigh(weighting, base=BASE, before=BEFORE, after=AFTER, **more):
-    return weighting.coefficients(np.asarray(base), loss_before=before, loss_after=after, **more)
+    return weighting.coefficients(
+        np.asarray(base), loss_before=before, loss_after=after, **more
+    )
 
 
 def test_by_hand() -> None:
     raised = [0.2 * exp(1 / 0.5), 0.3 * exp(3 / 0.5), 0.5 * exp(2 / 0.5)]
-    assert weigh(SoftMax(0.5)) == pytest.approx(np.array(raised) / sum(raised), rel=1e-12)
+    assert weigh(SoftMax(0.5)) == pytest.approx(
+        np.array(raised) / sum(raised), rel=1e-12
+    )
     lowered = [0.2 * exp(-1 / 0.5), 0.3 * exp(-3 / 0.5), 0.5 * exp(-2 / 0.5)]
-    assert weigh(SoftMin(0.5)) == pytest.approx(np.array(lowered) / sum(lowered), rel=1e-12)
+    assert weigh(SoftMin(0.5)) == pytest.approx(
+        np.array(lowered) / sum(lowered), rel=1e-12
+    )
     # [Exp-α 2023, eq. 3] with sizes 10, 20, 30: s = 3 * n / 60 = 0.5, 1, 1.5
-    moved = [0.2 * exp(0.5 * -0.5 / 0.2), 0.3 * exp(-2.0 / 0.2), 0.5 * exp(1.5 * -0.1 / 0.2)]
+    moved = [
+        0.2 * exp(0.5 * -0.5 / 0.2),
+        0.3 * exp(-2.0 / 0.2),
+        0.5 * exp(1.5 * -0.1 / 0.2),
+    ]
     sized = weigh(Exp(0.2), sizes=np.array([10, 20, 30]))
     assert sized == pytest.approx(np.array(moved) / sum(moved), rel=1e-12)
 
@@ -56,7 +66,9 @@ def test_max_and_min_share_ties_and_take_shares_of_the_cohort() -> None:
 
 @pytest.mark.parametrize("weighting", SOFT, ids=repr)
 @given(shift=st.floats(-1e3, 1e3))
-def test_a_constant_added_to_all_losses_changes_nothing(weighting, shift: float) -> None:
+def test_a_constant_added_to_all_losses_changes_nothing(
+    weighting, shift: float
+) -> None:
     moved = weigh(weighting, before=BEFORE + shift, after=AFTER + shift)
     assert moved == pytest.approx(weigh(weighting), rel=1e-9)
 
@@ -66,7 +78,9 @@ def test_limits(make) -> None:
     assert weigh(make(1e9)) == pytest.approx(weigh(Proportional()), rel=1e-8)
     if make is not Exp:
         cold = weigh(make(1e-4))
-        assert cold == pytest.approx(weigh(Max(1) if make is SoftMax else Min(1)), abs=1e-12)
+        assert cold == pytest.approx(
+            weigh(Max(1) if make is SoftMax else Min(1)), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("weighting", [*SOFT, Max(2), Min(2)], ids=repr)
@@ -79,7 +93,9 @@ def test_weights_are_shares_whatever_the_losses(weighting, losses, improved) -> 
     assert (found >= 0).all()
     assert found.sum() == pytest.approx(1.0, rel=1e-12)
     order = np.array([2, 0, 1])
-    again = weigh(weighting, BASE[order], np.array(losses)[order], np.array(improved)[order])
+    again = weigh(
+        weighting, BASE[order], np.array(losses)[order], np.array(improved)[order]
+    )
     assert again == pytest.approx(found[order], rel=1e-12, abs=1e-300)
 
 
@@ -105,8 +121,12 @@ def test_floors() -> None:
         0,
         1,
     ]  # gaps 1, 0.5, 2
-    lowest = np.array([0.9, 0.1, np.inf])  # gaps 0.1, 2.9, and 0 for a client never seen before
-    assert weigh(Max(1, floor="running_min"), clients=clients, lowest_loss=lowest).tolist() == [
+    lowest = np.array(
+        [0.9, 0.1, np.inf]
+    )  # gaps 0.1, 2.9, and 0 for a client never seen before
+    assert weigh(
+        Max(1, floor="running_min"), clients=clients, lowest_loss=lowest
+    ).tolist() == [
         0,
         1,
         0,
@@ -127,7 +147,14 @@ def test_switch_by_round_and_by_accuracy() -> None:
 
 
 @pytest.mark.parametrize(
-    "stages", [[], [(1, 2)], [(3, Proportional())], [(None, Max()), (None, Min())], [(2.5, Max())]]
+    "stages",
+    [
+        [],
+        [(1, 2)],
+        [(3, Proportional())],
+        [(None, Max()), (None, Min())],
+        [(2.5, Max())],
+    ],
 )
 def test_switch_refuses_stages_that_make_no_sense(stages) -> None:
     with pytest.raises(InvalidOption, match="Switch"):
@@ -137,7 +164,9 @@ def test_switch_refuses_stages_that_make_no_sense(stages) -> None:
 def test_anneal_is_a_straight_line_between_the_two() -> None:
     mixed = Anneal(Max(1), Proportional(), over=4)
     for n, t in ((0, 0.0), (1, 0.25), (4, 1.0), (9, 1.0)):
-        assert weigh(mixed, round=n) == pytest.approx((1 - t) * weigh(Max(1)) + t * BASE)
+        assert weigh(mixed, round=n) == pytest.approx(
+            (1 - t) * weigh(Max(1)) + t * BASE
+        )
 
 
 def test_a_run_asks_the_clients_for_what_its_weighting_needs_and_remembers_the_lowest_loss() -> (
@@ -152,7 +181,9 @@ def test_a_run_asks_the_clients_for_what_its_weighting_needs_and_remembers_the_l
     plain = poise.train(quad, quad.task, solver, rounds=5)
     assert np.isnan(plain.contributions["loss_before"]).all()
     worst = poise.train(quad, quad.task, solver, weighting=Max(1), rounds=3)
-    assert (worst.weights.argmax(axis=1) == 2).all()  # the optimum at 10 is the farthest from 0
+    assert (
+        worst.weights.argmax(axis=1) == 2
+    ).all()  # the optimum at 10 is the farthest from 0
 
 
 def test_switch_by_accuracy_in_a_run_stays_switched() -> None:
@@ -192,7 +223,9 @@ def test_exp_without_scale_ignores_sizes_and_agrees_for_equal_ones() -> None:
 def test_estimated_times_by_hand() -> None:
     # four aggregations so far (n = 3); the clients answered in 1, 2 and 4 of them: p_i * 4 / k_i
     answers = {"round": 3, "participations": np.array([1, 2, 4])}
-    timed = TimeBased(times="estimated").coefficients(np.array([0.2, 0.3, 0.5]), **answers)
+    timed = TimeBased(times="estimated").coefficients(
+        np.array([0.2, 0.3, 0.5]), **answers
+    )
     assert timed == pytest.approx([0.8, 0.6, 0.5], rel=1e-12)
 
 
@@ -209,4 +242,6 @@ def test_estimated_times_share_one_weight_between_the_rows_of_a_client() -> None
 
 def test_a_client_that_answers_has_answered_at_least_once() -> None:
     with pytest.raises(InvalidOption, match="at least once"):
-        TimeBased(times="estimated").coefficients(np.ones(2), participations=np.array([1, 0]))
+        TimeBased(times="estimated").coefficients(
+            np.ones(2), participations=np.array([1, 0])
+        )

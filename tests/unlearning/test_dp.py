@@ -63,7 +63,9 @@ def test_with_everyone_in_every_round_it_is_exact_gaussian_composition() -> None
         )
 
 
-@pytest.mark.parametrize(("ratio", "count"), [(0.05, 400), (0.4, 9), (1.0, 4), (2.0, 1)])
+@pytest.mark.parametrize(
+    ("ratio", "count"), [(0.05, 400), (0.4, 9), (1.0, 4), (2.0, 1)]
+)
 def test_the_accountant_of_the_package_agrees_with_the_closed_form(
     ratio: float, count: int
 ) -> None:
@@ -76,7 +78,9 @@ def delta_of_one_draw(ratio: float, chance: float, epsilon: float) -> float:
     grid."""
     x = np.linspace(-12, 12 + ratio, 400_001)
     alone = np.exp(-(x**2) / 2) / sqrt(2 * np.pi)
-    mixed = (1 - chance) * alone + chance * np.exp(-((x - ratio) ** 2) / 2) / sqrt(2 * np.pi)
+    mixed = (1 - chance) * alone + chance * np.exp(-((x - ratio) ** 2) / 2) / sqrt(
+        2 * np.pi
+    )
     width = x[1] - x[0]
     return max(
         float(np.maximum(a - exp(epsilon) * b, 0).sum() * width)
@@ -89,9 +93,9 @@ def test_a_sampled_round_against_the_two_densities(ratio: float, chance: float) 
     epsilon = epsilon_of([Release(ratio, 1, chance)], 0.01)
     assert delta_of_one_draw(ratio, chance, epsilon) == pytest.approx(0.01, rel=1e-3)
     total_variation = chance * erf(ratio / 2 / sqrt(2))
-    assert delta_of_one_draw(ratio, chance, 0.0) == pytest.approx(total_variation, rel=1e-5), (
-        "the oracle itself"
-    )
+    assert delta_of_one_draw(ratio, chance, 0.0) == pytest.approx(
+        total_variation, rel=1e-5
+    ), "the oracle itself"
 
 
 def test_chance_helps_and_certainty_is_no_chance() -> None:
@@ -104,7 +108,9 @@ def test_chance_helps_and_certainty_is_no_chance() -> None:
 
 
 @pytest.mark.parametrize("sampler", [Uniform(2), MD(3), MD(3, independent_draws=True)])
-def test_draws_that_are_not_independent_count_the_rounds_that_were(sampler: Any) -> None:
+def test_draws_that_are_not_independent_count_the_rounds_that_were(
+    sampler: Any,
+) -> None:
     run = trained(sampler=sampler, rounds=20)
     c = run.contributions
     for client in range(6):
@@ -113,7 +119,9 @@ def test_draws_that_are_not_independent_count_the_rounds_that_were(sampler: Any)
             for n in range(run.rounds)
         )
         expected = epsilon_at(sqrt(squares) * C / SIGMA, 0.01)
-        assert privacy_spent(run, [client])[client] == pytest.approx(expected, rel=1e-10)
+        assert privacy_spent(run, [client])[client] == pytest.approx(
+            expected, rel=1e-10
+        )
 
 
 def test_independent_draws_are_amplified() -> None:
@@ -121,7 +129,10 @@ def test_independent_draws_are_amplified() -> None:
     for client in range(6):
         (one,), (two,) = releases(poisson, client), releases(binomial, client)
         assert (one.count, two.count) == (ROUNDS, ROUNDS), "whether it was drawn or not"
-        assert (one.chance, two.chance) == (pytest.approx(3 * P[client]), pytest.approx(2 / 6))
+        assert (one.chance, two.chance) == (
+            pytest.approx(3 * P[client]),
+            pytest.approx(2 / 6),
+        )
         assert one.ratio == pytest.approx(C / 3 / SIGMA)
         assert two.ratio == pytest.approx(3 * P[client] * C / SIGMA)
 
@@ -152,9 +163,13 @@ def test_the_certificate_promises_what_was_spent_on_everyone_forgotten_so_far(
     assert said["epsilon of each"]["1"] == first.certificate["guarantee"]["epsilon"]
     later = 5 / (SIZES.sum() - 2)  # its weight when client 1 was gone
     squares = ROUNDS * P[5] ** 2 + first.run.rounds * later**2
-    assert said["epsilon"] == pytest.approx(epsilon_at(sqrt(squares) * C / SIGMA, 0.01), rel=1e-5)
+    assert said["epsilon"] == pytest.approx(
+        epsilon_at(sqrt(squares) * C / SIGMA, 0.01), rel=1e-5
+    )
     shared = said["had the others shared its weight"]["epsilon"]
-    assert shared == pytest.approx(epsilon_at(2 * sqrt(squares) * C / SIGMA, 0.01), rel=1e-5)
+    assert shared == pytest.approx(
+        epsilon_at(2 * sqrt(squares) * C / SIGMA, 0.01), rel=1e-5
+    )
     for made in (first, second):
         assert verify(made.path)
 
@@ -174,14 +189,23 @@ def test_the_branch_draws_noise_of_its_own() -> None:
         keep="all",
     )
     done = poise.unlearn(
-        run, [0], "dp", federation=flat, task=flat.task, min_rounds=2, max_rounds=2, target=0.0
+        run,
+        [0],
+        "dp",
+        federation=flat,
+        task=flat.task,
+        min_rounds=2,
+        max_rounds=2,
+        target=0.0,
     ).run
     noises = np.stack([np.diff([r.models(0), r.model], axis=0)[0] for r in (run, done)])
     np.testing.assert_allclose(noises.std(axis=1), SIGMA * sqrt(2), rtol=0.2)
     assert abs(np.corrcoef(noises)[0, 1]) < 0.25
 
 
-def test_sampled_training_is_certified_with_the_accountant_named(tmp_path: Path) -> None:
+def test_sampled_training_is_certified_with_the_accountant_named(
+    tmp_path: Path,
+) -> None:
     done = forget(trained(tmp_path / "run", sampler=Poisson(2)), [2])
     said = done.certificate["guarantee"]
     assert "dp-accounting" in said["accountant"]
@@ -192,12 +216,16 @@ def test_sampled_training_is_certified_with_the_accountant_named(tmp_path: Path)
     assert "no amplification" in other["sampling"]
 
 
-def test_a_missing_accountant_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_accountant_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     by_distributions.cache_clear()
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(PoiseError, match=r"poise\[dp\]"):
         privacy_spent(trained(sampler=Poisson(2)), [0])
-    assert privacy_spent(trained(), [0])[0] > 0, "not needed where nothing is left to chance"
+    assert privacy_spent(trained(), [0])[0] > 0, (
+        "not needed where nothing is left to chance"
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +238,9 @@ def test_a_missing_accountant_says_how_to_install_it(monkeypatch: pytest.MonkeyP
         ({"weighting": Clipped(C, of=SoftMax(1.0))}, "SoftMax"),
     ],
 )
-def test_a_run_that_was_not_trained_so_is_refused(parts: dict[str, Any], word: str) -> None:
+def test_a_run_that_was_not_trained_so_is_refused(
+    parts: dict[str, Any], word: str
+) -> None:
     with pytest.raises(IncompatibleParts, match=word):
         forget(trained(**parts), [0], heuristic=True)
 

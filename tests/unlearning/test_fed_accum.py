@@ -24,7 +24,12 @@ FED = poise.quadratics(
     curvature=[1, 2, 0.5, 1, 3, 1],
     sizes=[1, 2, 3, 4, 5, 6],
 )
-SHORT: dict[str, Any] = {"method": "fed-accum", "min_rounds": 3, "max_rounds": 3, "target": 0.0}
+SHORT: dict[str, Any] = {
+    "method": "fed-accum",
+    "min_rounds": 3,
+    "max_rounds": 3,
+    "target": 0.0,
+}
 
 
 def trained(fed: Any = FED, out: Path | None = None, **options: Any) -> poise.Run:
@@ -39,7 +44,9 @@ def trained(fed: Any = FED, out: Path | None = None, **options: Any) -> poise.Ru
 
 
 def forget(run: poise.Run, clients: list[int], fed: Any = FED, **options: Any) -> Any:
-    return poise.unlearn(run, clients, federation=fed, task=fed.task, **{**SHORT, **options})
+    return poise.unlearn(
+        run, clients, federation=fed, task=fed.task, **{**SHORT, **options}
+    )
 
 
 @pytest.mark.parametrize(("gone", "start"), [(1, 1.0), (0, 5.0)])
@@ -63,10 +70,14 @@ def test_two_clients_and_two_rounds_by_hand(gone: int, start: float) -> None:
         {"weighting": Clipped(0.2), "server": Noisy(0.1, of=Add(0.5))},
     ],
 )
-def test_with_nobody_gone_it_is_the_run_itself_to_the_bit(parts: dict[str, Any]) -> None:
+def test_with_nobody_gone_it_is_the_run_itself_to_the_bit(
+    parts: dict[str, Any],
+) -> None:
     run = trained(**parts)
     whole = composition_of(run, FED, FED.task)
-    again = reaggregate(Histories.of(run), [(0, run.rounds)], parts=whole.parts, removed=[])
+    again = reaggregate(
+        Histories.of(run), [(0, run.rounds)], parts=whole.parts, removed=[]
+    )
     assert again.numpy().tobytes() == run.model.tobytes()
 
 
@@ -76,17 +87,23 @@ def test_a_client_that_was_never_drawn_leaves_the_final_model() -> None:
     assert forget(run, never[:2]).run.models(0).tobytes() == run.model.tobytes()
 
 
-def naive(run: poise.Run, theta: np.ndarray, members: list[int], gone: set[int]) -> np.ndarray:
+def naive(
+    run: poise.Run, theta: np.ndarray, members: list[int], gone: set[int]
+) -> np.ndarray:
     """One branch, row by row."""
     for n in range(run.rounds):
         rows = [
             (c, d)
             for c, d in zip(
-                run.contributions[run.contributions["round"] == n], run.updates(n), strict=True
+                run.contributions[run.contributions["round"] == n],
+                run.updates(n),
+                strict=True,
             )
         ]
         total = sum(c["coefficient"] for c, _ in rows)
-        stay = [(c["coefficient"], d) for c, d in rows if members[c["client"]] not in gone]
+        stay = [
+            (c["coefficient"], d) for c, d in rows if members[c["client"]] not in gone
+        ]
         left = sum(w for w, _ in stay)
         for weight, delta in stay:
             theta = theta + weight * total / left * delta
@@ -109,7 +126,9 @@ def test_a_sequence_of_requests_re_aggregates_every_branch(sampler: Any) -> None
     assert second.restart == (1, 3)
 
 
-def test_the_certificate_can_be_checked_and_an_altered_update_shows(tmp_path: Path) -> None:
+def test_the_certificate_can_be_checked_and_an_altered_update_shows(
+    tmp_path: Path,
+) -> None:
     run = trained(out=tmp_path / "run")
     done = forget(run, [2])
     again = forget(run, [5])

@@ -28,8 +28,12 @@ def distinguishable(r: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("r", [0.05, 0.5, 1.0, 2.856, 3.218, 6.0])
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 10.0])
-def test_the_privacy_curve_is_the_definition_in_one_dimension(r: float, epsilon: float) -> None:
-    assert privacy_curve(r, epsilon) == pytest.approx(distinguishable(r, epsilon), abs=1e-10)
+def test_the_privacy_curve_is_the_definition_in_one_dimension(
+    r: float, epsilon: float
+) -> None:
+    assert privacy_curve(r, epsilon) == pytest.approx(
+        distinguishable(r, epsilon), abs=1e-10
+    )
 
 
 def test_the_published_case() -> None:
@@ -42,7 +46,9 @@ def test_the_published_case() -> None:
     assert sensitivity_budget(1.0, 10, 0.01) == pytest.approx(2.856, abs=5e-4)
 
 
-def test_a_budget_warns_of_the_classical_formula_once_and_names_the_line_that_made_it() -> None:
+def test_a_budget_warns_of_the_classical_formula_once_and_names_the_line_that_made_it() -> (
+    None
+):
     with pytest.warns(UserWarning, match="proved for epsilon < 1") as said:
         assert Budget(
             epsilon=10, delta=0.01, sigma=1.0, calibration="classical"
@@ -59,7 +65,9 @@ def test_the_classical_formula_is_silent_where_it_is_proved() -> None:
 
 
 @given(st.floats(0.001, 50), st.floats(1e-9, 0.9), st.floats(0.001, 100))
-def test_the_budget_is_used_up_exactly(epsilon: float, delta: float, sigma: float) -> None:
+def test_the_budget_is_used_up_exactly(
+    epsilon: float, delta: float, sigma: float
+) -> None:
     limit = sensitivity_budget(sigma, epsilon, delta)
     assert privacy_curve(limit / sigma, epsilon) == pytest.approx(delta, rel=1e-6)
     assert limit == pytest.approx(sigma * sensitivity_budget(1.0, epsilon, delta))
@@ -95,7 +103,9 @@ def test_the_ends() -> None:
         ({"strong_convexity": -0.1}, "strong_convexity"),
     ],
 )
-def test_a_budget_that_means_nothing_is_refused(values: dict[str, object], what: str) -> None:
+def test_a_budget_that_means_nothing_is_refused(
+    values: dict[str, object], what: str
+) -> None:
     with pytest.raises(InvalidOption, match=what):
         Budget(**values)  # type: ignore[arg-type]
 

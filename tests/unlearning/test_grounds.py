@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 import poise
-from poise import aggregators, channels, clocks, personal, samplers, servers, solvers, weightings
+from poise import (
+    aggregators,
+    channels,
+    clocks,
+    personal,
+    samplers,
+    servers,
+    solvers,
+    weightings,
+)
 from poise.attacks import FreeRider
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.parts import build, describe, part
@@ -25,7 +34,9 @@ from poise.unlearning.privacy_accounting import mechanism, releases
 from poise.unlearning.proof import grounds, private_grounds
 from poise.unlearning.retraining import for_clients
 
-FED = poise.quadratics(np.random.default_rng(3).normal(size=(6, 4)), sizes=[1, 2, 3, 4, 5, 5])
+FED = poise.quadratics(
+    np.random.default_rng(3).normal(size=(6, 4)), sizes=[1, 2, 3, 4, 5, 5]
+)
 P = FED.importance
 PLAIN = Parts(
     solver=solvers.SGD(0.1, steps=2),
@@ -49,7 +60,11 @@ def private_gaps(**parts: Any) -> str:
 
 def own(kind: type) -> Any:
     """A class of one's own under the name of a class of poise, which declares nothing."""
-    copied = {k: v for k, v in vars(kind).items() if k not in ("traits", "__dict__", "__weakref__")}
+    copied = {
+        k: v
+        for k, v in vars(kind).items()
+        if k not in ("traits", "__dict__", "__weakref__")
+    }
     return type(kind.__name__, kind.__mro__[1:], copied)
 
 
@@ -90,7 +105,9 @@ class Declared(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        return self.traits_with(SolverTraits(gradient_steps=True, sends_only_updates=True))
+        return self.traits_with(
+            SolverTraits(gradient_steps=True, sends_only_updates=True)
+        )
 
 
 def unlearned(solver: Any) -> Any:
@@ -151,7 +168,9 @@ def test_whatever_the_proof_rests_on_may_not_be_replaced(member: str) -> None:
     )
     changed = type("Changed", (solvers.SGD,), {member: other})
     assert f"Changed replaces {member} of SGD" in gaps(solver=changed(0.1, steps=2))
-    assert f"Changed replaces {member} of SGD" in private_gaps(solver=changed(0.1, steps=2))
+    assert f"Changed replaces {member} of SGD" in private_gaps(
+        solver=changed(0.1, steps=2)
+    )
 
 
 def test_a_corollary_is_for_solvers_that_declare_it() -> None:
@@ -159,7 +178,11 @@ def test_a_corollary_is_for_solvers_that_declare_it() -> None:
     assert strong.contraction(solvers.SGD(0.1, steps=1)) == strong.contraction(
         Declared(lr=0.1, steps=1)
     )
-    for solver in (SGD(lr=0.1, steps=1), Hasty(0.1, steps=1), solvers.Prox(0.1, lr=0.1, steps=1)):
+    for solver in (
+        SGD(lr=0.1, steps=1),
+        Hasty(0.1, steps=1),
+        solvers.Prox(0.1, lr=0.1, steps=1),
+    ):
         with pytest.raises(IncompatibleParts, match="plain SGD"):
             strong.contraction(solver)
 
@@ -232,17 +255,23 @@ def test_weightings_inside_others_are_asked_too() -> None:
     inside = weightings.Discount(weightings.Clipped(0.5))
     assert "shortened" in gaps(weighting=inside)
     assert "shortened" in gaps(
-        weighting=weightings.Switch([(3, weightings.Clipped(1.0)), (None, PLAIN.weighting)])
+        weighting=weightings.Switch(
+            [(3, weightings.Clipped(1.0)), (None, PLAIN.weighting)]
+        )
     )
     assert gaps(weighting=weightings.Discount(weightings.Proportional())) == ""
 
 
 def test_what_is_no_weighted_sum_of_what_clients_made_is_refused() -> None:
-    assert "Median: the direction is no weighted sum" in gaps(aggregator=aggregators.Median())
+    assert "Median: the direction is no weighted sum" in gaps(
+        aggregator=aggregators.Median()
+    )
     assert "TopK: updates do not arrive" in gaps(channel=channels.TopK(0.5))
     assert "TopK: updates do not arrive" in private_gaps(channel=channels.TopK(0.5))
     assert "keep entries of the model" in gaps(personal=personal.BatchNorm())
-    assert "WeightedSum declares no traits" in gaps(aggregator=own(aggregators.WeightedSum)())
+    assert "WeightedSum declares no traits" in gaps(
+        aggregator=own(aggregators.WeightedSum)()
+    )
     with pytest.raises(IncompatibleParts, match="Median"):
         mechanism(replace(PRIVATE, aggregator=aggregators.Median()))
 
@@ -266,9 +295,15 @@ TAU = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
         (
             "clock",
             clocks.Synchronous(clocks.Trace([(i, 0.0, 1.0 + i) for i in range(6)])),
-            clocks.Synchronous(clocks.Trace([(0, 0.0, 1.0), (1, 0.0, 4.0), (2, 0.0, 5.0)])),
+            clocks.Synchronous(
+                clocks.Trace([(0, 0.0, 1.0), (1, 0.0, 4.0), (2, 0.0, 5.0)])
+            ),
         ),
-        ("sampler", samplers.Target(2, (0, 1, 2, 3, 4, 5)), samplers.Target(2, (0, 3, 4))),
+        (
+            "sampler",
+            samplers.Target(2, (0, 1, 2, 3, 4, 5)),
+            samplers.Target(2, (0, 3, 4)),
+        ),
         ("weighting", weightings.Max(1, TAU), weightings.Max(1, (1.0, 4.0, 5.0))),
         (
             "weighting",
@@ -278,12 +313,16 @@ TAU = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
         (
             "weighting",
             weightings.Clipped(1.0, weightings.Discount(weightings.SoftMax(1.0, TAU))),
-            weightings.Clipped(1.0, weightings.Discount(weightings.SoftMax(1.0, (1.0, 4.0, 5.0)))),
+            weightings.Clipped(
+                1.0, weightings.Discount(weightings.SoftMax(1.0, (1.0, 4.0, 5.0)))
+            ),
         ),
         (
             "weighting",
             weightings.Switch([(3, weightings.Min(1, TAU)), (None, PLAIN.weighting)]),
-            weightings.Switch([(3, weightings.Min(1, (1.0, 4.0, 5.0))), (None, PLAIN.weighting)]),
+            weightings.Switch(
+                [(3, weightings.Min(1, (1.0, 4.0, 5.0))), (None, PLAIN.weighting)]
+            ),
         ),
         (
             "weighting",
@@ -293,14 +332,18 @@ TAU = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
         ("attacks", (FreeRider((1, 3)), FreeRider((2,))), (FreeRider((1,)),)),
     ],
 )
-def test_what_was_given_client_by_client_is_renumbered(slot: str, given: Any, left: Any) -> None:
+def test_what_was_given_client_by_client_is_renumbered(
+    slot: str, given: Any, left: Any
+) -> None:
     found = for_clients(replace(PLAIN, **{slot: given}), STAY)
     assert vars(found)[slot] == left
 
 
 def test_a_trace_in_a_file_is_renumbered(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
-    file.write_text("client,start,duration\n" + "".join(f"{i},0.0,{1 + i}.0\n" for i in range(6)))
+    file.write_text(
+        "client,start,duration\n" + "".join(f"{i},0.0,{1 + i}.0\n" for i in range(6))
+    )
     found = clocks.Trace(str(file)).for_clients(STAY)
     assert found == clocks.Trace([(0, 0.0, 1.0), (1, 0.0, 4.0), (2, 0.0, 5.0)])
 
@@ -312,9 +355,17 @@ def test_a_saved_schedule_cannot_be_renumbered() -> None:
 
 def test_floors_follow_their_clients_into_the_branch() -> None:
     weighting = weightings.SoftMax(1.0, floor=TAU)
-    run = poise.train(FED, FED.task, PLAIN.solver, weighting=weighting, rounds=4, keep="all")
+    run = poise.train(
+        FED, FED.task, PLAIN.solver, weighting=weighting, rounds=4, keep="all"
+    )
     done = poise.unlearn(
-        run, [1, 2, 5], federation=FED, task=FED.task, min_rounds=1, max_rounds=2, target=0.0
+        run,
+        [1, 2, 5],
+        federation=FED,
+        task=FED.task,
+        min_rounds=1,
+        max_rounds=2,
+        target=0.0,
     )
     assert "floor = [\n    1.0,\n    4.0,\n    5.0,\n]" in done.run.experiment
 
@@ -327,7 +378,9 @@ class Tripled(LocalSGD):
     """Steps along three times the gradient."""
 
     def rule(self, start: Any, version: int) -> Any:
-        return StepRule(self.rate(version), (lambda gradients, weights: gradients.mul_(3.0),))
+        return StepRule(
+            self.rate(version), (lambda gradients, weights: gradients.mul_(3.0),)
+        )
 
 
 def test_a_class_slipped_in_between_by_inheritance_is_noticed() -> None:
@@ -339,7 +392,9 @@ def test_a_class_slipped_in_between_by_inheritance_is_noticed() -> None:
 
 def test_a_member_that_poise_reads_may_not_be_added() -> None:
     sly = type(
-        "Sly", (servers.Add,), {"seeded": lambda self, seed: servers.Momentum(1.0, beta=0.9)}
+        "Sly",
+        (servers.Add,),
+        {"seeded": lambda self, seed: servers.Momentum(1.0, beta=0.9)},
     )()
     assert "Sly replaces seeded of Add" in gaps(server=sly)
     assert describe(sly)["name"] != "add"
@@ -366,13 +421,17 @@ def test_a_descriptor_is_not_the_value_of_an_option() -> None:
 
 
 def test_the_names_of_poises_parts_are_taken() -> None:
-    with pytest.raises(InvalidOption, match="the name 'sgd' belongs to poise's solver SGD"):
+    with pytest.raises(
+        InvalidOption, match="the name 'sgd' belongs to poise's solver SGD"
+    ):
 
         @part("solver", "sgd")
         class SGD(LocalSGD):
             """Another one."""
 
-    assert build("solver", {"name": "sgd", "lr": 0.1, "steps": 1}) == solvers.SGD(0.1, steps=1)
+    assert build("solver", {"name": "sgd", "lr": 0.1, "steps": 1}) == solvers.SGD(
+        0.1, steps=1
+    )
 
 
 def test_quarantine_is_named_on_certificates() -> None:
@@ -393,7 +452,9 @@ def test_quarantine_is_named_on_certificates() -> None:
         (ServerTraits(adds=True, stateless=False, rate=1.0), False),
     ],
 )
-def test_every_promise_of_a_server_is_needed(promised: ServerTraits, proved: bool) -> None:
+def test_every_promise_of_a_server_is_needed(
+    promised: ServerTraits, proved: bool
+) -> None:
     class Promising(servers.Add):
         traits = promised
 

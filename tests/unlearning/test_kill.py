@@ -13,12 +13,24 @@ from faults.support import Command, call, run_into, small
 from faults.test_kill import killed
 from parameters import thorough_except
 
-ASKED = ("--clients", "1,3", "--min-rounds", "5", "--max-rounds", "80", "--target", "2", "--json")
+ASKED = (
+    "--clients",
+    "1,3",
+    "--min-rounds",
+    "5",
+    "--max-rounds",
+    "80",
+    "--target",
+    "2",
+    "--json",
+)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_into(small(rounds=20, keep='"unlearnable"'), tmp_path_factory.mktemp("trained"))
+    return run_into(
+        small(rounds=20, keep='"unlearnable"'), tmp_path_factory.mktemp("trained")
+    )
 
 
 @pytest.mark.parametrize("at", thorough_except([0, 40], [0, 3, 40, 77]))

@@ -20,14 +20,22 @@ CURVATURE = np.array([1.0, 0.5, 2.0, 0.8])
 
 
 def quadratic_run(
-    steps: int = 1, rounds: int = 8, sizes: Any = None, curvature: Any = CURVATURE, **parts: Any
+    steps: int = 1,
+    rounds: int = 8,
+    sizes: Any = None,
+    curvature: Any = CURVATURE,
+    **parts: Any,
 ) -> Any:
     quad = poise.quadratics(OPTIMA, curvature, sizes)
     solver = solvers.SGD(lr=0.2, steps=steps)
-    return poise.train(quad, quad.task, solver=solver, rounds=rounds, keep="all", **parts)
+    return poise.train(
+        quad, quad.task, solver=solver, rounds=rounds, keep="all", **parts
+    )
 
 
-def updates_at(theta: np.ndarray, steps: int, curvature: np.ndarray = CURVATURE) -> np.ndarray:
+def updates_at(
+    theta: np.ndarray, steps: int, curvature: np.ndarray = CURVATURE
+) -> np.ndarray:
     """Local work in closed form: ``theta_i - o_i = (1 - eta c_i)^K (theta - o_i)``."""
     shrink = (1 - 0.2 * curvature) ** steps
     return (shrink - 1)[:, None] * (theta - OPTIMA)
@@ -94,7 +102,9 @@ def test_optimism_divides_by_the_federation() -> None:
     ratio = sensitivity(run, "optimistic")[-1] / sensitivity(run)[-1]
     assert ratio == pytest.approx((2 - 1) / (4 - 1), abs=1e-12)
     everyone = quadratic_run(2, sizes=[1, 2, 3, 4])
-    assert sensitivity(everyone, "optimistic") == pytest.approx(sensitivity(everyone), abs=1e-12)
+    assert sensitivity(everyone, "optimistic") == pytest.approx(
+        sensitivity(everyone), abs=1e-12
+    )
 
 
 def test_contraction_is_the_sum_of_the_corollary() -> None:
@@ -103,8 +113,12 @@ def test_contraction_is_the_sum_of_the_corollary() -> None:
     parts = np.diff(naively(run, steps), axis=0)
     fade = (1 - 0.2 * mu) ** steps
     for n in range(run.rounds + 1):
-        expected = sum(fade ** (n - 1 - s) * parts[s] for s in range(n)) if n else np.zeros(4)
-        assert sensitivity(run, strong_convexity=mu)[n] == pytest.approx(expected, abs=1e-10)
+        expected = (
+            sum(fade ** (n - 1 - s) * parts[s] for s in range(n)) if n else np.zeros(4)
+        )
+        assert sensitivity(run, strong_convexity=mu)[n] == pytest.approx(
+            expected, abs=1e-10
+        )
 
 
 @pytest.mark.parametrize("steps", [1, 4])
@@ -113,7 +127,10 @@ def test_retraining_without_a_client_ends_within_psi(steps: int) -> None:
     bound."""
     run = quadratic_run(steps, rounds=12, sizes=[1, 2, 3, 4])
     quad = poise.quadratics(OPTIMA, CURVATURE, [1, 2, 3, 4])
-    loose, tight = sensitivity(run), sensitivity(run, strong_convexity=float(CURVATURE.min()))
+    loose, tight = (
+        sensitivity(run),
+        sensitivity(run, strong_convexity=float(CURVATURE.min())),
+    )
     assert (tight <= loose + 1e-12).all()
     assert tight[-1].max() < 0.8 * loose[-1].max()
     for c in range(4):
@@ -124,7 +141,9 @@ def test_retraining_without_a_client_ends_within_psi(steps: int) -> None:
             rounds=12,
             keep="all",
         )
-        apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(13)])
+        apart = np.array(
+            [np.linalg.norm(run.models(n) - other.models(n)) for n in range(13)]
+        )
         assert (apart <= tight[:, c] + 1e-12).all(), c
         assert apart[-1] > 0.01, "a test that cannot fail shows nothing"
 
@@ -147,7 +166,9 @@ def test_a_server_that_keeps_some_of_the_old_model_lets_less_fade(lr: float) -> 
             rounds=30,
             keep="all",
         )
-        apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(31)])
+        apart = np.array(
+            [np.linalg.norm(run.models(n) - other.models(n)) for n in range(31)]
+        )
         assert (apart <= psi[:, c] + 1e-12).all(), c
 
 
@@ -174,7 +195,9 @@ def test_rounds_whose_coefficients_overshoot_are_counted(sampler: Any) -> None:
                 rest = np.where(np.arange(4) == c, 0.0, weights)
                 if rest.sum() > 0:
                     local = OPTIMA + 0.5**5 * (theta - OPTIMA)
-                    theta = theta + rest * (weights.sum() / rest.sum()) @ (local - theta)
+                    theta = theta + rest * (weights.sum() / rest.sum()) @ (
+                        local - theta
+                    )
                 apart = np.linalg.norm(theta - run.models(n + 1))
                 assert apart <= psi[n + 1, c] * (1 + 1e-9) + 1e-12, (seed, n, c)
                 close.append(apart / max(psi[n + 1, c], 1e-12))
@@ -188,9 +211,13 @@ def test_the_contracting_bound_is_met_with_equality_where_all_curve_alike() -> N
     quad = poise.quadratics([[0.0], [1.0], [5.0]], curvature=0.7)
     solver = solvers.SGD(lr=0.3, steps=2)
     run = poise.train(quad, quad.task, solver=solver, rounds=10, keep="all")
-    other = poise.train(quad.without([2]), quad.task, solver=solver, rounds=10, keep="all")
+    other = poise.train(
+        quad.without([2]), quad.task, solver=solver, rounds=10, keep="all"
+    )
     apart = [abs(float(run.models(n)[0] - other.models(n)[0])) for n in range(11)]
-    assert sensitivity(run, strong_convexity=0.7)[:, 2] == pytest.approx(apart, abs=1e-12)
+    assert sensitivity(run, strong_convexity=0.7)[:, 2] == pytest.approx(
+        apart, abs=1e-12
+    )
 
 
 def test_linear_regression_stays_within_psi() -> None:
@@ -209,7 +236,9 @@ def test_linear_regression_stays_within_psi() -> None:
             return self.line(batch)[:, 0]
 
     task = poise.Task(module=Line(), loss=torch.nn.functional.mse_loss)
-    solver = solvers.SGD(lr=0.05, steps=3)  # 1/L is above 0.07 for every client (checked below)
+    solver = solvers.SGD(
+        lr=0.05, steps=3
+    )  # 1/L is above 0.07 for every client (checked below)
     for i in range(6):
         data = np.c_[fed.client(i)[0], np.ones(20)]
         assert 1 / np.linalg.eigvalsh(2 * data.T @ data / 20)[-1] >= 0.05
@@ -217,16 +246,25 @@ def test_linear_regression_stays_within_psi() -> None:
     psi = sensitivity(run)
     for c in range(6):
         other = poise.train(
-            fed.without([c]), task, solver=solver, rounds=15, keep="all", start=run.models(0)
+            fed.without([c]),
+            task,
+            solver=solver,
+            rounds=15,
+            keep="all",
+            start=run.models(0),
         )
-        apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(16)])
+        apart = np.array(
+            [np.linalg.norm(run.models(n) - other.models(n)) for n in range(16)]
+        )
         assert (apart <= psi[:, c] * (1 + 1e-5)).all(), c
         assert apart[-1] > 1e-3
 
 
 def test_what_fades_must_fade_by_a_known_factor() -> None:
     quad = poise.quadratics(OPTIMA, CURVATURE)
-    run = poise.train(quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1, momentum=0.9), rounds=2)
+    run = poise.train(
+        quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1, momentum=0.9), rounds=2
+    )
     with pytest.raises(IncompatibleParts, match="plain SGD"):
         sensitivity(run, strong_convexity=0.5)
     strong = Budget(strong_convexity=20.0)
@@ -234,7 +272,9 @@ def test_what_fades_must_fade_by_a_known_factor() -> None:
         strong.contraction(solvers.SGD(lr=0.1, steps=1))
 
 
-def arrived(clients: list[int], deltas: list[list[float]], omega: list[float]) -> RoundUpdates:
+def arrived(
+    clients: list[int], deltas: list[list[float]], omega: list[float]
+) -> RoundUpdates:
     rows, weights = torch.tensor(deltas, dtype=torch.float64), np.array(omega)
     direction = torch.from_numpy(weights) @ rows
     return RoundUpdates.of_columns(weights, clients=clients, stack=rows).combined(
@@ -252,9 +292,9 @@ def test_by_hand() -> None:
     alone = moved(arrived([7, 7], [[4.0], [1.0]], [0.5, 0.5]))
     assert alone == pytest.approx([2.5, 0.0]), "nobody else: against no step at all"
     assert moved(arrived([0, 1], [[4.0], [1.0]], [0.0, 1.0]))[0] == 0.0
-    assert moved(arrived([0, 1], [[4.0], [1.0]], [1.0, -1.0])) == pytest.approx([3.0, 3.0]), (
-        "weights that cancel"
-    )
+    assert moved(arrived([0, 1], [[4.0], [1.0]], [1.0, -1.0])) == pytest.approx(
+        [3.0, 3.0]
+    ), "weights that cancel"
 
 
 def test_a_declared_budget_stops_the_reading_of_clients_beyond_it() -> None:

@@ -47,10 +47,15 @@ def test_a_request_beyond_the_first_node_goes_back_to_the_training() -> None:
     assert extended([(0, 6), (1, 4)], (0, 3)) == [(0, 3)]
 
 
-def test_where_sensitivities_fade_a_later_request_does_not_uncover_an_earlier_one() -> None:
+def test_where_sensitivities_fade_a_later_request_does_not_uncover_an_earlier_one() -> (
+    None
+):
     """Client 1 has faded by round 10, but there client 0, forgotten from round 2, is beyond; at 1
     it was too."""
-    psi = [np.array([[0, 0], [9, 2], [3, 8], [9, 7], [9, 1]], dtype=float), rising(0.0, 0.1)]
+    psi = [
+        np.array([[0, 0], [9, 2], [3, 8], [9, 7], [9, 1]], dtype=float),
+        rising(0.0, 0.1),
+    ]
     assert restart(psi, [(0, 2)], [1], limit=4.0, unlearned=[0]) == (0, 0)
 
 
@@ -75,7 +80,11 @@ def test_every_node_of_the_oracle_covers_everyone_forgotten(
     """Theorem 5.3's invariant: at each node (s, n) of O(r), every forgotten client is within
     Psi*."""
     psi, nodes, gone = [rising(*a)], [], []
-    for client, later in ((0, [0.0, *b[1:]]), (1, [0.0, 0.0, b[2]]), (2, [0.0, 0.0, 0.0])):
+    for client, later in (
+        (0, [0.0, *b[1:]]),
+        (1, [0.0, 0.0, b[2]]),
+        (2, [0.0, 0.0, 0.0]),
+    ):
         nodes = extended(nodes, restart(psi, nodes, [client], limit))
         gone.append(client)
         for s, n in nodes:

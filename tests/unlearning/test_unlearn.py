@@ -59,7 +59,9 @@ def test_a_first_request_is_ifu(run: Any) -> None:
     within = np.flatnonzero(sensitivity(run)[:, 2] <= Budget(sigma=0.05).limit)
     assert done.restart == (0, within[-1])
     noise = done.run.models(0) - run.models(done.restart[1])
-    assert abs(noise.std() / 0.05 - 1) < 4 / np.sqrt(2 * len(noise)), "four standard errors"
+    assert abs(noise.std() / 0.05 - 1) < 4 / np.sqrt(2 * len(noise)), (
+        "four standard errors"
+    )
     assert abs(noise.mean()) < 4 * 0.05 / np.sqrt(len(noise))
     assert done.run.clients == 7
     assert done.run.array("members").tolist() == [0, 1, 3, 4, 5, 6, 7]
@@ -78,7 +80,9 @@ def test_no_budget_is_scratch_and_any_budget_is_last(tmp_path: Path) -> None:
     last = poise.unlearn(run, [2], method="last", out=tmp_path / "c", **SHORT)
     sigma = last.certificate["noise"]["sigma"]
     assert sigma == pytest.approx(sensitivity(run)[-1, 2] / Budget(sigma=1.0).limit)
-    large = poise.unlearn(run, [2], sigma=sigma * (1 + 1e-12), out=tmp_path / "d", **SHORT)
+    large = poise.unlearn(
+        run, [2], sigma=sigma * (1 + 1e-12), out=tmp_path / "d", **SHORT
+    )
     assert large.restart == last.restart == (0, 12)
     assert large.run.models(0) == pytest.approx(last.run.models(0), rel=1e-6)
 
@@ -111,7 +115,9 @@ def test_a_client_that_never_worked_restarts_from_the_end(tmp_path: Path) -> Non
     assert done.restart == (0, 3)
     assert done.certificate["guarantee"]["psi"] == {str(absent): 0.0}
     assert done.certificate["guarantee"]["composed epsilon"] == 0.0
-    assert done.certificate["noise"]["sigma"] == 0.05, "the rule adds its noise all the same"
+    assert done.certificate["noise"]["sigma"] == 0.05, (
+        "the rule adds its noise all the same"
+    )
 
 
 def test_requests_add_up(run: Any) -> None:
@@ -120,14 +126,20 @@ def test_requests_add_up(run: Any) -> None:
     third = poise.unlearn(second.run, [5, 6], **SHORT)
     assert third.certificate["forgotten so far"] == [0, 1, 5, 6]
     assert third.run.clients == 4
-    assert [p.parent.name for p in (first.path, second.path, third.path)] == ["001", "002", "003"]
+    assert [p.parent.name for p in (first.path, second.path, third.path)] == [
+        "001",
+        "002",
+        "003",
+    ]
     for node in third.certificate["history"]:
         assert node[0] in (0, 1, 2)
     for one in (first, second, third):
         assert poise.unlearning.verify(one.path)
 
 
-def test_a_client_covered_by_two_noises_is_told_what_they_make_together(run: Any) -> None:
+def test_a_client_covered_by_two_noises_is_told_what_they_make_together(
+    run: Any,
+) -> None:
     """Root of the sum of squares of Psi/sigma over the nodes, at the same delta."""
     options = {**SHORT, "sigma": 0.2}
     poise.unlearn(run, [0], **options)
@@ -137,7 +149,9 @@ def test_a_client_covered_by_two_noises_is_told_what_they_make_together(run: Any
     moved = [
         sensitivity(runs[s])[n, {0: 1, 1: 0}[s]] for s, n in nodes
     ]  # client 1 is the first of branch 1
-    together = poise.unlearning.epsilon_at(float(np.sqrt(sum((m / 0.2) ** 2 for m in moved))), 0.01)
+    together = poise.unlearning.epsilon_at(
+        float(np.sqrt(sum((m / 0.2) ** 2 for m in moved))), 0.01
+    )
     covered = {
         c: poise.unlearning.epsilon_at(sensitivity(runs[0])[nodes[0][1], c] / 0.2, 0.01)
         for c in (0, 1)
@@ -152,7 +166,9 @@ class Watched(Federation):
     """A federation that refuses to show what clients 1 and 4 have."""
 
     def _plain(self, clients: Any) -> Any:
-        assert not {1, 4} & set(np.asarray(clients).tolist()), "data of the forgotten was read"
+        assert not {1, 4} & set(np.asarray(clients).tolist()), (
+            "data of the forgotten was read"
+        )
         return super()._plain(clients)
 
 
@@ -165,8 +181,12 @@ def test_data_of_the_forgotten_is_never_read_again(run: Any) -> None:
         poise.unlearn(run, [0], federation=watched, measure_forgotten=True, **SHORT)
 
 
-@pytest.mark.parametrize("clients", [[8], [-1], [], [1, 1], [1.5], ["a"], list(range(8)), [True]])
-def test_clients_that_cannot_be_forgotten_are_refused(run: Any, clients: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "clients", [[8], [-1], [], [1, 1], [1.5], ["a"], list(range(8)), [True]]
+)
+def test_clients_that_cannot_be_forgotten_are_refused(
+    run: Any, clients: list[Any]
+) -> None:
     with pytest.raises(InvalidOption, match="client"):
         poise.unlearn(run, clients, **SHORT)
     assert not (run.path / "unlearning").exists()
@@ -186,13 +206,19 @@ def test_one_history_has_one_budget_and_no_method_that_promises_nothing(
     poise.unlearn(run, [3], **SHORT)
     with pytest.raises(IncompatibleParts, match="another guarantee"):
         poise.unlearn(run, [4], epsilon=1.0, **SHORT)
-    with pytest.raises(IncompatibleParts, match="earlier requests of this history used sifu"):
+    with pytest.raises(
+        IncompatibleParts, match="earlier requests of this history used sifu"
+    ):
         poise.unlearn(run, [4], method="fine-tune", **SHORT)
-    assert poise.unlearn(run, [4], method="fine-tune", out=tmp_path / "other", **SHORT).restart == (
+    assert poise.unlearn(
+        run, [4], method="fine-tune", out=tmp_path / "other", **SHORT
+    ).restart == (
         0,
         12,
     )
-    assert poise.unlearn(run, [4], method="scratch", **SHORT).certificate["history"] == [[0, 0]]
+    assert poise.unlearn(run, [4], method="scratch", **SHORT).certificate[
+        "history"
+    ] == [[0, 0]]
 
 
 def stopping_after(rounds: int) -> Any:
@@ -205,7 +231,9 @@ def stopping_after(rounds: int) -> Any:
     return see, lambda: len(seen) >= rounds
 
 
-def test_an_interrupted_request_is_finished_by_asking_again(run: Any, tmp_path: Path) -> None:
+def test_an_interrupted_request_is_finished_by_asking_again(
+    run: Any, tmp_path: Path
+) -> None:
     shutil.copytree(run.path, tmp_path / "whole")
     whole = poise.unlearn(tmp_path / "whole", [2], **SHORT)
     see, stop = stopping_after(5)
@@ -250,24 +278,33 @@ def test_retraining_ends_when_the_remaining_are_served(run: Any) -> None:
 
 def test_secret_noise_is_not_the_same_twice(run: Any, tmp_path: Path) -> None:
     both = [
-        poise.unlearn(run, [2], noise="secret", out=tmp_path / name, **SHORT) for name in ("a", "b")
+        poise.unlearn(run, [2], noise="secret", out=tmp_path / name, **SHORT)
+        for name in ("a", "b")
     ]
     assert not np.array_equal(both[0].run.models(0), both[1].run.models(0))
-    assert both[0].certificate["noise"]["commitment"] != both[1].certificate["noise"]["commitment"]
+    assert (
+        both[0].certificate["noise"]["commitment"]
+        != both[1].certificate["noise"]["commitment"]
+    )
     poise.unlearning.verify(both[0].path, run.path)
 
 
 UNPROVED = [
     ({"server": servers.Adam(lr=0.01)}, "Adam"),
     ({"server": servers.Add(lr=1.5)}, "above 1"),
-    ({"solver": solvers.SGD(lr=0.05, steps=2, batch_size=16, momentum=0.9)}, "momentum"),
+    (
+        {"solver": solvers.SGD(lr=0.05, steps=2, batch_size=16, momentum=0.9)},
+        "momentum",
+    ),
     ({"solver": solvers.SGD(lr=0.05, steps=2, batch_size=16, clip=1.0)}, "clipped"),
     ({"solver": solvers.Scaffold(lr=0.05, steps=2, batch_size=16)}, "Scaffold"),
     ({"sampler": samplers.Full(), "clock": clocks.Asynchronous("F80")}, "Asynchronous"),
 ]
 
 
-@pytest.mark.parametrize(("parts", "reason"), UNPROVED, ids=[reason for _, reason in UNPROVED])
+@pytest.mark.parametrize(
+    ("parts", "reason"), UNPROVED, ids=[reason for _, reason in UNPROVED]
+)
 def test_without_a_proof_there_is_no_certificate_unless_as_a_heuristic(
     parts: dict[str, Any], reason: str
 ) -> None:
@@ -287,10 +324,14 @@ def test_kept_models_are_enough_to_restart_as_early_as_with_all(tmp_path: Path) 
         assert found[0].restart == found[1].restart == found[0].ideal
         assert found[0].given_up == 12 - found[0].restart[1]
     assert len(thin.kept) < len(whole.kept)
-    assert found[0].kept_bytes == sum(f.stat().st_size for f in (thin.path / "models").glob("*"))
+    assert found[0].kept_bytes == sum(
+        f.stat().st_size for f in (thin.path / "models").glob("*")
+    )
 
 
-def test_where_models_are_missing_it_restarts_earlier_and_says_so(tmp_path: Path) -> None:
+def test_where_models_are_missing_it_restarts_earlier_and_says_so(
+    tmp_path: Path,
+) -> None:
     run = trained(tmp_path / "run", keep="last")
     looked = preview(run, [2], budget=Budget(sigma=0.05))
     assert looked.restart == (0, 0)
@@ -310,7 +351,9 @@ def test_a_watermark_is_recognised_before_and_not_after() -> None:
         rounds=40,
         keep="all",
     )
-    gone = poise.unlearn(run, [2], method="scratch", target=0.9, min_rounds=10, max_rounds=60)
+    gone = poise.unlearn(
+        run, [2], method="scratch", target=0.9, min_rounds=10, max_rounds=60
+    )
     found = poise.unlearning.examine(
         run, {"before": run, "after": gone.run, "start": run.models(0)}, [2]
     )
@@ -328,7 +371,9 @@ def test_a_request_after_last_still_covers_the_one_before() -> None:
     optima = np.zeros((5, 3))
     optima[0, 0], optima[1, 1] = 9.0, 0.3
     quad = poise.quadratics(optima)
-    run = poise.train(quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), rounds=20, keep="all")
+    run = poise.train(
+        quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), rounds=20, keep="all"
+    )
     options = {**SHORT, "target": -1.0, "federation": quad, "task": quad.task}
     first = poise.unlearn(run, [0], method="last", **options)
     promise = first.certificate["guarantee"]
@@ -362,7 +407,9 @@ def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:
         "task": quad.task,
     }
     first = poise.unlearn(run, [0], **options)
-    worked = np.flatnonzero(first.run.weights.sum(axis=0))  # as branch 1 counts them: one up
+    worked = np.flatnonzero(
+        first.run.weights.sum(axis=0)
+    )  # as branch 1 counts them: one up
     moved = Histories.of(poise.open_run(tmp_path / "run")).psi(1, Budget())[-1]
     assert np.array_equal(np.flatnonzero(moved), worked + 1)
     poise.unlearning.verify(first.path)
@@ -400,7 +447,10 @@ def test_one_request_at_a_time(run: Any) -> None:
     first = poise.unlearn(run.path, [2], **SHORT, callbacks=[meanwhile])
     assert "is being written by process" in met[0]
     assert poise.unlearning.verify(first.path)
-    assert poise.unlearn(run.path, [5], **SHORT).certificate["forgotten so far"] == [2, 5]
+    assert poise.unlearn(run.path, [5], **SHORT).certificate["forgotten so far"] == [
+        2,
+        5,
+    ]
 
 
 def test_requests_made_at_the_same_moment_do_not_undo_each_other(
@@ -438,7 +488,11 @@ def test_a_request_in_the_middle_without_its_certificate_is_said(run: Any) -> No
     "parts",
     [
         {"clock": clocks.Synchronous([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])},
-        {"clock": clocks.Synchronous(clocks.Exponential([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]))},
+        {
+            "clock": clocks.Synchronous(
+                clocks.Exponential([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+            )
+        },
         {"sampler": samplers.Target(2, [0, 0, 1, 1, 0, 0, 1, 1])},
     ],
     ids=["durations", "laws", "groups"],
@@ -450,10 +504,14 @@ def test_what_was_given_client_by_client_stays_with_its_client(
     done = poise.unlearn(run, [2, 7], **SHORT)
     assert poise.unlearning.verify(done.path)
     if "clock" in parts:
-        assert "1.0,\n    2.0,\n    4.0,\n    5.0,\n    6.0,\n    7.0,\n]" in done.run.experiment
+        assert (
+            "1.0,\n    2.0,\n    4.0,\n    5.0,\n    6.0,\n    7.0,\n]"
+            in done.run.experiment
+        )
     else:
         assert (
-            "groups = [\n    0,\n    0,\n    1,\n    0,\n    0,\n    1,\n]" in done.run.experiment
+            "groups = [\n    0,\n    0,\n    1,\n    0,\n    0,\n    1,\n]"
+            in done.run.experiment
         )
 
 
@@ -502,7 +560,9 @@ def test_a_request_to_finish_says_how_it_was_asked(run: Any) -> None:
 def test_forgetting_a_free_rider_leaves_the_others_who_they_were() -> None:
     """Client 2 free-rides and is forgotten; client 5 free-rides on, and is client 4 of those who
     are left."""
-    run = trained(sampler=samplers.Full(), attacks=[poise.attacks.FreeRider([2, 5])], rounds=3)
+    run = trained(
+        sampler=samplers.Full(), attacks=[poise.attacks.FreeRider([2, 5])], rounds=3
+    )
     done = poise.unlearn(run, [2], method="scratch", **{**SHORT, "max_rounds": 3})
     norms = done.run.contributions["norm"].reshape(3, 7)
     assert (norms[:, 4] == 0).all()

@@ -80,7 +80,9 @@ def test_one_changed_byte_anywhere_is_found(run: Path, name: str) -> None:
     size = file.stat().st_size
     before = file.read_bytes()
     for position in (
-        np.random.default_rng(0).choice(size, size=min(size, 12), replace=False).tolist()
+        np.random.default_rng(0)
+        .choice(size, size=min(size, 12), replace=False)
+        .tolist()
     ):
         flip(file, position)
         with pytest.raises(poise.PoiseError):
@@ -114,17 +116,28 @@ FORGERIES = {
     "a smaller epsilon": (lambda d: d["guarantee"].update(epsilon=1.0), "epsilon"),
     "another sensitivity": (lambda d: d["guarantee"].update(psi={"4": 1e-9}), "psi"),
     "another client": (lambda d: d.update(clients=[0]), "clients"),
-    "a later restart": (lambda d: d["restart"].update(round=d["restart"]["round"] + 1), "restart"),
+    "a later restart": (
+        lambda d: d["restart"].update(round=d["restart"]["round"] + 1),
+        "restart",
+    ),
     "fewer rounds": (lambda d: d["result"].update(rounds=1), "result"),
-    "a better score": (lambda d: d["result"].update({"on remaining clients": 0.999}), "result"),
+    "a better score": (
+        lambda d: d["result"].update({"on remaining clients": 0.999}),
+        "result",
+    ),
     "no gaps": (lambda d: d["grounds"].update(assumed=[]), "grounds"),
     "less noise": (lambda d: d["noise"].update(sigma=0.01), "noise"),
-    "another model": (lambda d: d["evidence"]["model"].update(content="0" * 64), "evidence"),
+    "another model": (
+        lambda d: d["evidence"]["model"].update(content="0" * 64),
+        "evidence",
+    ),
 }
 
 
 @pytest.mark.parametrize("how", FORGERIES)
-def test_a_forged_certificate_with_a_fitting_digest_does_not_hold(run: Path, how: str) -> None:
+def test_a_forged_certificate_with_a_fitting_digest_does_not_hold(
+    run: Path, how: str
+) -> None:
     change, table = FORGERIES[how]
     forge(certificate(run), change)
     with pytest.raises(LedgerError, match=table):
@@ -139,12 +152,15 @@ def test_a_promise_that_the_noise_is_too_small_for_does_not_hold(run: Path) -> N
     asked["budget"] |= {"epsilon": 5.0, "sigma": 2 * asked["budget"]["sigma"]}
     place.write_text(json.dumps(asked, indent=1))
     limits = [
-        sensitivity_budget(sigma, 5.0, 0.01) for sigma in (asked["budget"]["sigma"], asked["sigma"])
+        sensitivity_budget(sigma, 5.0, 0.01)
+        for sigma in (asked["budget"]["sigma"], asked["sigma"])
     ]
     for limit in limits:
         forge(
             certificate(run),
-            lambda d, psi=limit: d["guarantee"].update({"epsilon": 5.0, "psi limit": psi}),
+            lambda d, psi=limit: d["guarantee"].update(
+                {"epsilon": 5.0, "psi limit": psi}
+            ),
         )
         with pytest.raises(LedgerError, match=r"psi limit|noise is as large"):
             verify(certificate(run))
@@ -154,7 +170,9 @@ def test_a_ledger_rewritten_with_care_does_not_hold(run: Path) -> None:
     """Someone makes a client's influence small in the training's ledger, in a way that SQLite finds
     in order."""
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        database.execute("UPDATE measurements SET data = zeroblob(length(data)) WHERE n = 0")
+        database.execute(
+            "UPDATE measurements SET data = zeroblob(length(data)) WHERE n = 0"
+        )
     database.close()
     with pytest.raises(LedgerError, match="round 0 is not as it was recorded"):
         verify(certificate(run))
@@ -192,7 +210,9 @@ def test_a_branch_that_went_on_since_does_not(run: Path) -> None:
         verify(certificate(run))
 
 
-def test_a_certificate_that_lies_elsewhere_needs_the_training(run: Path, tmp_path: Path) -> None:
+def test_a_certificate_that_lies_elsewhere_needs_the_training(
+    run: Path, tmp_path: Path
+) -> None:
     shutil.move(run / "unlearning", tmp_path / "branches")
     moved = tmp_path / "branches" / "002" / "certificate.json"
     with pytest.raises(LedgerError, match="does not lie in a run's folder"):
@@ -201,7 +221,9 @@ def test_a_certificate_that_lies_elsewhere_needs_the_training(run: Path, tmp_pat
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "not json", '{"certificate": 99}'])
-def test_what_is_no_certificate_is_said_to_be_none(tmp_path: Path, content: str) -> None:
+def test_what_is_no_certificate_is_said_to_be_none(
+    tmp_path: Path, content: str
+) -> None:
     file = tmp_path / "certificate.json"
     file.write_text(content)
     with pytest.raises(LedgerError, match="is no certificate"):

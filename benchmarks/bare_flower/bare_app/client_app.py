@@ -30,5 +30,6 @@ def train(message: Message, context: Context) -> Message:
             optimiser.step()
     metrics = MetricRecord({"num-examples": len(y)})
     return Message(
-        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message
+        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}),
+        reply_to=message,
     )

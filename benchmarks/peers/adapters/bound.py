@@ -42,7 +42,8 @@ def main(file: str, threads: str) -> None:
     probe = min(total, BATCHES[-1])
     one_model(models[0], x[:probe], y[:probe], BATCHES[-1])
     model, best = min(
-        product(models, BATCHES), key=lambda way: one_model(way[0], x[:probe], y[:probe], way[1])
+        product(models, BATCHES),
+        key=lambda way: one_model(way[0], x[:probe], y[:probe], way[1]),
     )
 
     pool = ThreadPoolExecutor(workers)
@@ -67,7 +68,9 @@ def main(file: str, threads: str) -> None:
             else:
                 list(pool.map(share, parts))
 
-    talk.ready(torch=torch.__version__, batch=best, channels_last=model is not models[0])
+    talk.ready(
+        torch=torch.__version__, batch=best, channels_last=model is not models[0]
+    )
     talk.serve(rounds)
 
 

@@ -18,7 +18,9 @@ app = ClientApp()
 
 
 @cache
-def _loaded(file: str, variant: str) -> tuple[Exported, torch.Tensor, torch.Tensor, nn.Module]:
+def _loaded(
+    file: str, variant: str
+) -> tuple[Exported, torch.Tensor, torch.Tensor, nn.Module]:
     """What a worker keeps: the data as tensors and a module to fill."""
     torch.set_num_threads(1)  # one worker per core
     data = read(file)

@@ -23,7 +23,9 @@ def main(file: str, variant: str) -> None:
         nonlocal done
         for n in range(done, done + count):
             clients = [(x[i], y[i]) for i in data.cohort(n)]
-            model.load_state_dict(plain_loop(model, clients, data.steps, data.batch, data.lr))
+            model.load_state_dict(
+                plain_loop(model, clients, data.steps, data.batch, data.lr)
+            )
         done += count
 
     talk.ready(torch=torch.__version__)

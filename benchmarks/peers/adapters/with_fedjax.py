@@ -49,7 +49,9 @@ def cnn(w: Weights, x: Any) -> Any:
         )
         n, height, width, channels = x.shape
         x = (x + w[f"{layer}.bias"])[:, : height // 2 * 2, : width // 2 * 2]
-        x = jax.nn.relu(x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4)))
+        x = jax.nn.relu(
+            x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4))
+        )
     return x.transpose(0, 3, 1, 2).reshape(len(x), -1) @ w["7.weight"].T + w["7.bias"]
 
 
@@ -107,7 +109,9 @@ def main(file: str) -> None:
     datasets = [fedjax.ClientDataset({"x": x[i], "y": y[i]}) for i in range(len(y))]
     keys = [jax.random.PRNGKey(i) for i in range(len(y))]
     method, done = algorithm(data), 0
-    state = method.init({name: jnp.asarray(value) for name, value in data.weights.items()})
+    state = method.init(
+        {name: jnp.asarray(value) for name, value in data.weights.items()}
+    )
 
     def rounds(count: int) -> None:
         nonlocal state, done
@@ -119,9 +123,15 @@ def main(file: str) -> None:
         done += count
 
     talk.ready(
-        fedjax=version("fedjax"), jax=version("jax"), jaxlib=version("jaxlib"), devices=DEVICES
+        fedjax=version("fedjax"),
+        jax=version("jax"),
+        jaxlib=version("jaxlib"),
+        devices=DEVICES,
     )
-    talk.serve(rounds, lambda: {name: np.asarray(value) for name, value in state.params.items()})
+    talk.serve(
+        rounds,
+        lambda: {name: np.asarray(value) for name, value in state.params.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -67,7 +67,10 @@ def main(file: str, variant: str = "") -> None:
             arrays = strategy.start(grid, arrays, num_rounds=count).arrays
 
         def model() -> Arrays:
-            return {name: value.numpy() for name, value in arrays.to_torch_state_dict().items()}
+            return {
+                name: value.numpy()
+                for name, value in arrays.to_torch_state_dict().items()
+            }
 
         while len(list(grid.get_node_ids())) < len(data.y):
             time.sleep(0.01)
@@ -80,7 +83,11 @@ def main(file: str, variant: str = "") -> None:
         client_app,
         num_supernodes=len(data.y),
         backend_config={
-            "init_args": {"num_cpus": cores, "include_dashboard": False, "log_to_driver": False},
+            "init_args": {
+                "num_cpus": cores,
+                "include_dashboard": False,
+                "log_to_driver": False,
+            },
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
     )

@@ -75,7 +75,9 @@ class Pause(TrainingProcessCallback):
     def _next(self) -> int:
         """The number of rounds that the first process is told, in all processes."""
         told = torch.tensor(
-            self.talk.block(lambda: weights_of(self.module.inner)) if self.talk is not None else 0
+            self.talk.block(lambda: weights_of(self.module.inner))
+            if self.talk is not None
+            else 0
         )
         if torch.distributed.is_initialized():
             torch.distributed.broadcast(told, 0)
@@ -89,11 +91,15 @@ def main(file: str, variant: str) -> None:
     talk, data = Talk() if os.environ.get("RANK", "0") == "0" else None, read(file)
     torch.set_num_threads(1)  # one process per core
     module = WithLoss(with_weights(data.model, data.weights, variant))
-    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
+    model = PyTorchModel(
+        module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0)
+    )
     samples = federated(data)
     if talk is not None:
         talk.ready(
-            pfl=version("pfl"), torch=version("torch"), processes=get_ops().distributed.world_size
+            pfl=version("pfl"),
+            torch=version("torch"),
+            processes=get_ops().distributed.world_size,
         )
     pause = Pause(talk, module)
     FederatedAveraging().run(

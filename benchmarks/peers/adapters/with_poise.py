@@ -26,7 +26,9 @@ class Listed:
     def fit(self, setting: Any) -> None:
         """Any federation of that many clients will do."""
 
-    def draw(self, setting: Any, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+    def draw(
+        self, setting: Any, rng: np.random.Generator, round: int, past: Any
+    ) -> Cohort:
         """The cohort of this round."""
         clients = self.cohorts[round % len(self.cohorts)]
         return Cohort(clients, np.full(len(clients), 1 / len(clients)))
@@ -50,7 +52,8 @@ def main(file: str, seed: str = "0") -> None:
     task = poise.task(data.model)
     layout = task.bind(fed, "cpu").layout
     start = layout.flatten(
-        {name: torch.from_numpy(value) for name, value in data.weights.items()}, torch.float32
+        {name: torch.from_numpy(value) for name, value in data.weights.items()},
+        torch.float32,
     )
     with tempfile.TemporaryDirectory() as folder:
         pause = Pause(talk, Path(folder) / "run", layout)
@@ -69,7 +72,9 @@ def main(file: str, seed: str = "0") -> None:
 
 
 def _sampler(data: Exported) -> Any:
-    return poise.samplers.Full() if data.clients == len(data.y) else Listed(data.cohorts)
+    return (
+        poise.samplers.Full() if data.clients == len(data.y) else Listed(data.cohorts)
+    )
 
 
 class Pause:
@@ -78,7 +83,13 @@ class Pause:
     """
 
     def __init__(self, talk: Talk, path: Path, layout: Any) -> None:
-        self.talk, self.path, self.layout, self.left, self.over = talk, path, layout, 0, False
+        self.talk, self.path, self.layout, self.left, self.over = (
+            talk,
+            path,
+            layout,
+            0,
+            False,
+        )
 
     def __call__(self) -> bool:
         if self.over:  # a run that was stopped asks once more, to say so

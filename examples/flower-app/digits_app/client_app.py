@@ -20,11 +20,14 @@ def train(message: Message, context: Context) -> Message:
     net = model()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = partition(
-        int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+        int(context.node_config["partition-id"]),
+        int(context.node_config["num-partitions"]),
     )
     with torch.no_grad():
         loss_before = float(cross_entropy(net(x), y))  # what FedSoftMax weighs by
-    optimiser = torch.optim.SGD(net.parameters(), lr=float(context.run_config["learning-rate"]))
+    optimiser = torch.optim.SGD(
+        net.parameters(), lr=float(context.run_config["learning-rate"])
+    )
     for _ in range(int(context.run_config["local-epochs"])):
         for rows in torch.randperm(len(y)).split(16):
             optimiser.zero_grad()
@@ -32,5 +35,6 @@ def train(message: Message, context: Context) -> Message:
             optimiser.step()
     metrics = MetricRecord({"num-examples": len(y), "loss-before": loss_before})
     return Message(
-        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message
+        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}),
+        reply_to=message,
     )

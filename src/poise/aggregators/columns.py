@@ -1,7 +1,9 @@
-"""Sorted columns: the values of one coordinate in ascending order, with cumulated weights.
+"""Sorted columns: the values of one coordinate in ascending order, with cumulated
+weights.
 
-`average_columns` sorts the updates coordinate by coordinate and applies an average to each column.
-It sorts by value and breaks ties by weight, so the order of the clients changes no bit of a result.
+`average_columns` sorts the updates coordinate by coordinate and applies an average to
+each column. It sorts by value and breaks ties by weight, so the order of the clients
+changes no bit of a result.
 """
 
 from __future__ import annotations
@@ -25,10 +27,14 @@ LOW_HALF = 0xFFFFFFFF  # the lower 32 bits of an int64
 
 @dataclass(frozen=True)
 class SortedColumns:
-    """A block of columns: one row per coordinate, one entry per update, in ascending order."""
+    """A block of columns: one row per coordinate, one entry per update, in ascending
+    order.
+    """
 
     values: torch.Tensor  # (columns, m)
-    reached: torch.Tensor  # (columns, m) float64: cumulated weight, as a share of the total weight
+    reached: (
+        torch.Tensor
+    )  # (columns, m) float64: cumulated weight, as a share of the total weight
 
     @property
     def rounding(self) -> float:
@@ -42,7 +48,9 @@ def average_columns(
     weights: Floats,
     average: Callable[[SortedColumns], Vector],
 ) -> Vector:
-    """Return O times the average of every column, (d,), where O is the sum of the weights."""
+    """Return O times the average of every column, (d,), where O is the sum of the
+    weights.
+    """
     _refuse_negative(aggregator, weights)
     direction = deltas.new_zeros(deltas.shape[1])
     rows = np.argsort(weights, kind="stable")
@@ -68,7 +76,9 @@ def _refuse_negative(aggregator: Aggregator, weights: Floats) -> None:
 
 
 def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedColumns]:
-    """Yield sorted columns of these rows, a block at a time; ``rows`` ascend in their shares."""
+    """Yield sorted columns of these rows, a block at a time; ``rows`` ascend in their
+    shares.
+    """
     chosen = torch.from_numpy(rows).to(deltas.device)
     weight = torch.from_numpy(shares).to(deltas.device)
     width = max(1, BLOCK // len(rows))
@@ -76,12 +86,16 @@ def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedC
         block = deltas[:, at : at + width].index_select(0, chosen)
         unsorted = block.t().contiguous().add_(0.0)  # adding 0 turns -0.0 into 0.0
         values, ranks = _sorted(unsorted)
-        reached = weight.index_select(0, ranks.flatten()).view(ranks.shape).cumsum_(dim=1)
+        reached = (
+            weight.index_select(0, ranks.flatten()).view(ranks.shape).cumsum_(dim=1)
+        )
         yield SortedColumns(values, reached)
 
 
 def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort every row and return the original positions too; equal entries keep their order."""
+    """Sort every row and return the original positions too; equal entries keep their
+    order.
+    """
     if values.dtype == torch.float32 and values.device.type == "cpu":
         return _sorted_by_key(values)
     ordered = torch.sort(values, dim=1, stable=True)
@@ -89,7 +103,8 @@ def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort like `torch.sort`, ten times as fast: NumPy sorts 64-bit keys of value and position.
+    """Sort like `torch.sort`, ten times as fast: NumPy sorts 64-bit keys of value and
+    position.
 
     >>> _sorted_by_key(torch.tensor([[2.0, -1.0, 0.5, -1.0]]))
     (tensor([[-1.0000, -1.0000,  0.5000,  2.0000]]), tensor([[1, 3, 2, 0]]))
@@ -101,5 +116,7 @@ def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _flipped(bits: torch.Tensor) -> torch.Tensor:
-    """Map the bits of floats to integers of the same order, and back: negative floats descend."""
+    """Map the bits of floats to integers of the same order, and back: negative floats
+    descend.
+    """
     return bits ^ ((bits >> 31) & ALL_BUT_SIGN)

@@ -1,1 +1,3 @@
-"""Ways in and out: the command line, the console, deployments, and experiments as files."""
+"""Ways in and out: the command line, the console, deployments, and experiments as
+files.
+"""

@@ -1,9 +1,9 @@
 """Attacks: updates that dishonest clients send instead of their honest ones.
 
 A part of this slot has ``clients``, ``works``, ``fit`` and ``answer`` (see
-`poise.core.protocols.Attack`). The engine calls ``answer`` once per dishonest client. The call
-sees the model that the client received, the notes that the client kept and, if the attack
-``works``, the client's own honest update (`poise.core.types.AttackerView`).
+`poise.core.protocols.Attack`). The engine calls ``answer`` once per dishonest client.
+The call sees the model that the client received, the notes that the client kept and, if
+the attack ``works``, the client's own honest update (`poise.core.types.AttackerView`).
 """
 
 from poise.attacks.free_rider import FreeRider

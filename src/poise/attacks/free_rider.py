@@ -17,22 +17,26 @@ SIGMA = "sigma"
 
 @part("attack", "free-rider")
 class FreeRider:
-    """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading noise.
+    """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading
+    noise.
 
-    Disguised: ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in round t, and
-    ``phi = 1e-3`` until the client has seen the model change. A client declares its size in the
-    federation (``poise.federation(…, free_riders=k)`` adds clients without data that declare the
-    mean size of the others).
+    Disguised: ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in
+        round t, and
+    ``phi = 1e-3`` until the client has seen the model change. A client declares its
+    size in the federation (``poise.federation(…, free_riders=k)`` adds clients without
+    data that declare the mean size of the others).
 
     Args:
         clients: the client numbers of the free-riders.
         kind: ``"plain"`` or ``"disguised"``.
-        sigma: a number, or an estimate from the first model change that the client sees (theta^1 -
-            theta^0 if it takes part in every round). ``"estimate"`` is the standard deviation of
-            its entries, ``"estimate-mean"`` the mean of their absolute values.
+        sigma: a number, or an estimate from the first model change that the client sees
+            (theta^1 - theta^0 if it takes part in every round). ``"estimate"`` is the
+            standard deviation of its entries, ``"estimate-mean"`` the mean of their
+            absolute values.
         gamma: how fast the noise fades; 0 keeps it constant.
         scale: factor on sigma.
-        loss: the loss to report if the run needs losses; the client has no data to compute one.
+        loss: the loss to report if the run needs losses; the client has no data to
+            compute one.
 
     >>> FreeRider(clients=[3, 4], kind="disguised", gamma=0.5, scale=3.0).clients
     (3, 4)
@@ -57,10 +61,14 @@ class FreeRider:
             where="sigma",
         )
         require(
-            self.gamma >= 0, f"FreeRider: gamma must be at least 0, not {self.gamma}", where="gamma"
+            self.gamma >= 0,
+            f"FreeRider: gamma must be at least 0, not {self.gamma}",
+            where="gamma",
         )
         require(
-            self.scale >= 0, f"FreeRider: scale must be at least 0, not {self.scale}", where="scale"
+            self.scale >= 0,
+            f"FreeRider: scale must be at least 0, not {self.scale}",
+            where="scale",
         )
 
     def fit(self, setting: Setting) -> None:
@@ -78,15 +86,21 @@ class FreeRider:
             deviation = self.scale * sigma * max(view.version, 1) ** -self.gamma
         return ForgedUpdate(noise(view, seed, scale=deviation), keep, loss=self.loss)
 
-    def _estimate_sigma(self, view: AttackerView) -> tuple[float | None, dict[str, torch.Tensor]]:
-        """Return sigma, or None if the client cannot know it yet, and the notes it must keep."""
+    def _estimate_sigma(
+        self, view: AttackerView
+    ) -> tuple[float | None, dict[str, torch.Tensor]]:
+        """Return sigma, or None if the client cannot know it yet, and the notes it must
+        keep.
+        """
         if not isinstance(self.sigma, str):
             return (self.sigma if view.version else None), {}
         if SIGMA in view.kept:
             return float(view.kept[SIGMA]), {SIGMA: view.kept[SIGMA]}
         if FIRST not in view.kept:
             return None, {FIRST: view.received}
-        change = (view.received - view.kept[FIRST].to(view.received))[: view.trainable].double()
+        change = (view.received - view.kept[FIRST].to(view.received))[
+            : view.trainable
+        ].double()
         if self.sigma == "estimate-mean":
             sigma = change.abs().mean()
         else:

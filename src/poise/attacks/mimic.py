@@ -6,7 +6,14 @@ import math
 
 import torch
 
-from poise.attacks.base import FIRST_NOISE, LAST, check_clients, fit_clients, last_step, noise
+from poise.attacks.base import (
+    FIRST_NOISE,
+    LAST,
+    check_clients,
+    fit_clients,
+    last_step,
+    noise,
+)
 from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.types import AttackerView, ForgedUpdate, Setting
@@ -14,10 +21,11 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "mimic")
 class Mimic:
-    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last model change.
+    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last model
+    change.
 
-    s is the change between the last two models that the client received. In its first round the
-    client sends noise of standard deviation 1e-3.
+    s is the change between the last two models that the client received. In its first
+    round the client sends noise of standard deviation 1e-3.
 
     Args:
         clients: the client numbers of the mimics.
@@ -39,7 +47,9 @@ class Mimic:
     def __post_init__(self) -> None:
         check_clients("Mimic", self.clients)
         require(
-            self.noise >= 0, f"Mimic: noise must be at least 0, not {self.noise}", where="noise"
+            self.noise >= 0,
+            f"Mimic: noise must be at least 0, not {self.noise}",
+            where="noise",
         )
 
     def fit(self, setting: Setting) -> None:
@@ -51,7 +61,11 @@ class Mimic:
         keep = {LAST: view.received}
         step = last_step(view)
         if step is None:
-            return ForgedUpdate(noise(view, seed, scale=FIRST_NOISE), keep, loss=self.loss)
+            return ForgedUpdate(
+                noise(view, seed, scale=FIRST_NOISE), keep, loss=self.loss
+            )
         length = float(torch.linalg.vector_norm(step[: view.trainable].double()))
-        around = noise(view, seed, scale=self.noise * length / math.sqrt(view.trainable))
+        around = noise(
+            view, seed, scale=self.noise * length / math.sqrt(view.trainable)
+        )
         return ForgedUpdate(self.scale * (step + around), keep, loss=self.loss)

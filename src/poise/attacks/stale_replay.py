@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from poise.attacks.base import FIRST_NOISE, LAST, check_clients, fit_clients, last_step, noise
+from poise.attacks.base import (
+    FIRST_NOISE,
+    LAST,
+    check_clients,
+    fit_clients,
+    last_step,
+    noise,
+)
 from poise.core.parts import part
 from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 
 @part("attack", "stale-replay")
 class StaleReplay:
-    """``Delta = scale * (theta^n - theta^m)``, m the last round in which the client took part.
+    """``Delta = scale * (theta^n - theta^m)``, m the last round in which the client
+    took part.
 
-    A client that takes part in every round returns the last global step. In its first round a
-    client sends noise of standard deviation 1e-3.
+    A client that takes part in every round returns the last global step. In its first
+    round a client sends noise of standard deviation 1e-3.
 
     Args:
         clients: the client numbers of the attackers.

@@ -22,11 +22,12 @@ class Audit:
     """The scores and p-values of the clients of a run.
 
     Args:
-        scores: (N,) ``-log10`` of the p-value of the best-fitting pattern of free-riding; 0 means
-            no suspicion.
-        p_values: (N,) how likely a working client looks like this one; 1 for a client that never
-            took part.
-        by_round: (R, N) scores after each aggregation; nan before a client first took part.
+        scores: (N,) ``-log10`` of the p-value of the best-fitting pattern of
+            free-riding; 0 means no suspicion.
+        p_values: (N,) how likely a working client looks like this one; 1 for a client
+            that never took part.
+        by_round: (R, N) scores after each aggregation; nan before a client first took
+            part.
         alarm: the audit suspects clients whose p-value is at most this.
         auditor: the auditor after the last round, for explanations.
     """
@@ -52,14 +53,18 @@ class Audit:
         return self.auditor.explain(i)
 
     def auc(self, true: ArrayLike, round: int | None = None) -> float:
-        """The chance that a free-rider scores higher than a working client; ties count half.
+        """The chance that a free-rider scores higher than a working client; ties count
+        half.
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
             round: use the scores after this many aggregations; None for all.
         """
         free_rider = self._free_riders(true, "auc")
-        scores = self.scores if round is None else np.nan_to_num(self.by_round[round - 1])
+        if round is None:
+            scores = self.scores
+        else:
+            scores = np.nan_to_num(self.by_round[round - 1])
         left = scores[free_rider][:, None]
         right = scores[~free_rider][None, :]
         return float(((left > right) + 0.5 * (left == right)).mean())
@@ -67,8 +72,9 @@ class Audit:
     def roc(self, true: ArrayLike) -> tuple[Floats, Floats]:
         """The ROC curve: (false alarms, detections) for every limit on the score.
 
-        Both are shares: of the working clients and of the free-riders. The curve runs from (0, 0),
-        where no client is suspected, to (1, 1); the area under it is `auc`.
+        Both are shares: of the working clients and of the free-riders. The curve runs
+        from (0, 0), where no client is suspected, to (1, 1); the area under it is
+        `auc`.
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
@@ -93,7 +99,9 @@ class Audit:
 
 
 def _share_reaching(scores: Floats, limits: Floats) -> Floats:
-    """Return the share of scores that reach each limit, after a 0 for a limit above all."""
+    """Return the share of scores that reach each limit, after a 0 for a limit above
+    all.
+    """
     below = np.searchsorted(np.sort(scores), limits, side="left")
     return np.concatenate([[0.0], 1 - below / len(scores)])
 
@@ -108,8 +116,8 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
 
     Args:
         run: a finished, stopped or still running run.
-        alarm: the false-alarm rate: the audit suspects a working client with this probability at
-            most.
+        alarm: the false-alarm rate: the audit suspects a working client with this
+            probability at most.
 
     >>> import poise
     >>> fed = poise.federation("digits", clients=10)
@@ -124,14 +132,19 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     require(0 < alarm < 1, f"alarm must lie between 0 and 1, not {alarm}")
     if SKETCH not in run.measurements and run.rounds:
         raise InvalidOption(
-            "the ledger of this run has no measurements for an audit: an older poise made it",
+            (
+                "the ledger of this run has no measurements for an audit: an older poise "
+                "made it"
+            ),
             "train again with this version of poise",
         )
     auditor = Auditor(len(run.model))
     by_round = np.full((run.rounds, run.clients), np.nan)
     contributions = run.contributions
     recorded = set(run.measurements)
-    measurements = {name: run.measurement(name) for name in MEASUREMENTS if name in recorded}
+    measurements = {
+        name: run.measurement(name) for name in MEASUREMENTS if name in recorded
+    }
     ends = np.searchsorted(contributions["round"], np.arange(run.rounds + 1))
     for n in range(run.rounds):
         rows = slice(ends[n], ends[n + 1])
@@ -150,4 +163,6 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     scores[auditor.clients] = score(auditor.evidence())
     p_values = np.ones(run.clients)
     p_values[auditor.clients] = auditor.p_values()
-    return Audit(scores, p_values=p_values, by_round=by_round, alarm=alarm, auditor=auditor)
+    return Audit(
+        scores, p_values=p_values, by_round=by_round, alarm=alarm, auditor=auditor
+    )

@@ -1,4 +1,6 @@
-"""`Auditor`: takes in a run round by round, and returns a p-value and a reason for every client."""
+"""`Auditor`: takes in a run round by round, and returns a p-value and a reason for
+every client.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,21 @@ import numpy as np
 
 from poise.auditing.count_detectors import EmptyUpdates, InventedLosses
 from poise.auditing.detector import AuditedRound, Detector
-from poise.auditing.noise_detectors import CohortDirection, EntryRatio, LayerScales, Persistence
-from poise.auditing.probe import COHORT, ENTRIES, INSPECTED, LAYERS, RECEIVED, SKETCH, SPREAD
+from poise.auditing.noise_detectors import (
+    CohortDirection,
+    EntryRatio,
+    LayerScales,
+    Persistence,
+)
+from poise.auditing.probe import (
+    COHORT,
+    ENTRIES,
+    INSPECTED,
+    LAYERS,
+    RECEIVED,
+    SKETCH,
+    SPREAD,
+)
 from poise.core.types import Floats, Ints
 
 EVERYONE = 0.05
@@ -22,15 +37,19 @@ SHORTEST = 8
 
 
 class Pattern(NamedTuple):
-    """A pattern of free-riding; it counts against a client only if all its detectors agree."""
+    """A pattern of free-riding; it counts against a client only if all its detectors
+    agree.
+    """
 
     label: str
     detectors: tuple[Detector, ...]
 
     def p_values(self) -> Floats:
-        """Return the largest p-value of the detectors: one of them is enough to clear a client.
+        """Return the largest p-value of the detectors: one of them is enough to clear a
+        client.
 
-        Where the pattern fits all clients, the problem is the cause: every p-value is then 1.
+        Where the pattern fits all clients, the problem is the cause: every p-value is
+        then 1.
         """
         p_values = np.max([d.p_values() for d in self.detectors], axis=0)
         if (p_values <= EVERYONE).all():
@@ -44,10 +63,15 @@ class Pattern(NamedTuple):
 
 
 def patterns() -> tuple[Pattern, ...]:
-    """Return the patterns of free-riding; docs/audit.md tells how their limits were chosen."""
+    """Return the patterns of free-riding; docs/audit.md tells how their limits were
+    chosen.
+    """
     return (
         Pattern("it sends nothing of its own", (EmptyUpdates(),)),
-        Pattern("it sends noise", (EntryRatio(), Persistence(), CohortDirection(), LayerScales())),
+        Pattern(
+            "it sends noise",
+            (EntryRatio(), Persistence(), CohortDirection(), LayerScales()),
+        ),
         Pattern(
             "it sends what it received, with noise",
             (EntryRatio(of_residual=True), Persistence(of_residual=True)),
@@ -58,7 +82,9 @@ def patterns() -> tuple[Pattern, ...]:
 
 @dataclass
 class ClientPast:
-    """The versions that a client received, as far as it can have copied them, and its norms."""
+    """The versions that a client received, as far as it can have copied them, and its
+    norms.
+    """
 
     first: int
     last: int
@@ -67,7 +93,9 @@ class ClientPast:
 
 
 class Residuals(NamedTuple):
-    """Sketches without the directions that clients can have copied, and how many these are."""
+    """Sketches without the directions that clients can have copied, and how many these
+    are.
+    """
 
     sketch: Floats
     copied: Ints
@@ -77,9 +105,9 @@ class Residuals(NamedTuple):
 class Auditor:
     """Takes in rounds in their order; `p_values` follows the order of `clients`.
 
-    A pattern has the largest p-value of its detectors. A client has the smallest p-value of the
-    patterns, times their number (Bonferroni): ``p = min(1, patterns * min over patterns of max over
-    detectors)``.
+    A pattern has the largest p-value of its detectors. A client has the smallest
+    p-value of the patterns, times their number (Bonferroni): ``p = min(1, patterns *
+    min over patterns of max over detectors)``.
 
     Args:
         dimension: entries of an update that gradients move.
@@ -94,7 +122,8 @@ class Auditor:
     def __post_init__(self) -> None:
         self.patterns = tuple(self.make())
         self._index: dict[int, int] = {}
-        # Sketch of theta^n - theta^0 for every version n; of theta^n where models were measured.
+        # Sketch of theta^n - theta^0 for every version n; of theta^n where models were
+        # measured.
         self._moved: list[Floats] = []
 
     def add(
@@ -108,7 +137,9 @@ class Auditor:
         loss_before: Floats,
         loss_after: Floats,
     ) -> None:
-        """Take in one round, one row per contribution; without measurements the model stays."""
+        """Take in one round, one row per contribution; without measurements the model
+        stays.
+        """
         sketch = measurements.get(SKETCH)
         width = self._moved[0].shape[0] if self._moved else 0
         if sketch is None or not len(clients):
@@ -117,7 +148,9 @@ class Auditor:
         rows = sketch.astype(np.float64)
         if not self._moved or not width:
             self._moved = [np.zeros(rows.shape[1])] * max(len(self._moved), 1)
-        for version, model in zip(versions.tolist(), measurements.get(RECEIVED, ()), strict=False):
+        for version, model in zip(
+            versions.tolist(), measurements.get(RECEIVED, ()), strict=False
+        ):
             self._moved[version] = model
         indices = self._indices(clients)
         residuals = self._residuals(clients, versions, rows)
@@ -143,21 +176,31 @@ class Auditor:
         self._remember(clients, versions, norms)
 
     def evidence(self) -> Floats:
-        """Return the smallest p-value over the patterns, for every client in `clients`."""
+        """Return the smallest p-value over the patterns, for every client in
+        `clients`.
+        """
         if not self.clients:
             return np.zeros(0)
-        return np.asarray(np.min([pattern.p_values() for pattern in self.patterns], axis=0))
+        return np.asarray(
+            np.min([pattern.p_values() for pattern in self.patterns], axis=0)
+        )
 
     def p_values(self) -> Floats:
         """Return `evidence`, corrected for the number of patterns."""
         return np.minimum(1.0, len(self.patterns) * self.evidence())
 
     def explain(self, client: int) -> str:
-        """Explain why a client is suspected or not: the best-fitting pattern and its evidence."""
-        return self._explanation(client, [pattern.p_values() for pattern in self.patterns])
+        """Explain why a client is suspected or not: the best-fitting pattern and its
+        evidence.
+        """
+        return self._explanation(
+            client, [pattern.p_values() for pattern in self.patterns]
+        )
 
     def explain_all(self, clients: int) -> list[str]:
-        """Return `explain` of every client, 0 to ``clients`` - 1; computes p-values only once."""
+        """Return `explain` of every client, 0 to ``clients`` - 1; computes p-values
+        only once.
+        """
         p_values = [pattern.p_values() for pattern in self.patterns]
         return [self._explanation(client, p_values) for client in range(clients)]
 
@@ -178,7 +221,9 @@ class Auditor:
         return f"client {client}: {best.label} (p = {overall:.2g}): {reasons}"
 
     def _power_law(self, client: int) -> str:
-        """Return ``norm follows t^-1.02`` where the norms are a power of the round within 5 %."""
+        """Return ``norm follows t^-1.02`` where the norms are a power of the round
+        within 5 %.
+        """
         past = self.pasts[client]
         t = np.array(past.versions, dtype=float)
         norm = np.array(past.norms)
@@ -194,7 +239,9 @@ class Auditor:
         return f"norm follows t^{slope:.2f} to {100 * deviation:.1f} %"
 
     def _indices(self, clients: Ints) -> Ints:
-        """Return the detectors' indices of these clients; new clients get the next ones."""
+        """Return the detectors' indices of these clients; new clients get the next
+        ones.
+        """
         for client in clients.tolist():
             if client not in self._index:
                 self._index[client] = len(self.clients)
@@ -207,7 +254,8 @@ class Auditor:
     def _residuals(self, clients: Ints, versions: Ints, rows: Floats) -> Residuals:
         """Remove from the sketches the directions that clients can have copied.
 
-        A client knows how the model changed since it last received it, and since the first time.
+        A client knows how the model changed since it last received it, and since the
+        first time.
         """
         residual = rows.copy()
         copied = np.zeros(len(rows), dtype=np.int64)
@@ -222,7 +270,9 @@ class Auditor:
         return Residuals(residual, copied)
 
     def _known_directions(self, past: ClientPast, version: int) -> Floats:
-        """Return an orthonormal basis of the model changes that a client has seen, (0 to 2, k)."""
+        """Return an orthonormal basis of the model changes that a client has seen, (0
+        to 2, k).
+        """
         basis = np.zeros((0, self._moved[version].shape[0]))
         for since in {past.last, past.first}:
             step = self._moved[version] - self._moved[since]

@@ -1,4 +1,6 @@
-"""Detectors that count rounds in which a client did what a working client hardly ever does."""
+"""Detectors that count rounds in which a client did what a working client hardly ever
+does.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,18 @@ from poise.core.types import Floats, Ints
 
 @dataclass
 class EmptyUpdates:
-    """Counts rounds in which a client sent nothing, or only a multiple of what it had received.
+    """Counts rounds in which a client sent nothing, or only a multiple of what it had
+    received.
 
-    ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round with
-    probability ``rate`` at most.
+    ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round
+    with probability ``rate`` at most.
     """
 
     rate: float = 0.01
     empty: float = 1e-6  # as a share of the longest update of the round
-    sums: ClientSums = field(default_factory=lambda: ClientSums(rounds=(), empty=(), copied=()))
+    sums: ClientSums = field(
+        default_factory=lambda: ClientSums(rounds=(), empty=(), copied=())
+    )
 
     def grow(self, count: int) -> None:
         """Make room for this many clients."""
@@ -30,7 +35,8 @@ class EmptyUpdates:
     def add(self, clients: Ints, audited: AuditedRound) -> None:
         """Count empty and copied updates."""
         longest = audited.norms.max(initial=0.0)
-        # Where no client moves, the model has converged: then no update counts as empty.
+        # Where no client moves, the model has converged: then no update counts as
+        # empty.
         empty = (audited.norms <= self.empty * longest) & (longest > 0)
         residual = np.linalg.norm(audited.residual, axis=1)
         length = np.linalg.norm(audited.sketch, axis=1)
@@ -61,12 +67,14 @@ class EmptyUpdates:
 class InventedLosses:
     """Counts losses that a client cannot have computed.
 
-    These do not change with the local work, or equal the loss of the client's previous report to
-    the last bit. ``p = P(Binomial(reports, rate) >= such reports)``.
+    These do not change with the local work, or equal the loss of the client's previous
+    report to the last bit. ``p = P(Binomial(reports, rate) >= such reports)``.
     """
 
     rate: float = 0.01
-    sums: ClientSums = field(default_factory=lambda: ClientSums(rounds=(), odd=(), last=()))
+    sums: ClientSums = field(
+        default_factory=lambda: ClientSums(rounds=(), odd=(), last=())
+    )
 
     def grow(self, count: int) -> None:
         """Make room for this many clients."""
@@ -77,7 +85,9 @@ class InventedLosses:
         before = audited.loss_before
         reported = ~np.isnan(before)
         reporting = clients[reported]
-        repeated = (self.sums["rounds"][clients] > 0) & (self.sums["last"][clients] == before)
+        repeated = (self.sums["rounds"][clients] > 0) & (
+            self.sums["last"][clients] == before
+        )
         unchanged = before == audited.loss_after
         odd = (repeated | unchanged)[reported]
         self.sums.count("rounds", reporting)
@@ -92,4 +102,6 @@ class InventedLosses:
         """Describe how often the losses were invented."""
         odd = int(self.sums["odd"][client])
         rounds = int(self.sums["rounds"][client])
-        return f"losses that were not computed in {odd} of {rounds} reports" if odd else ""
+        if odd:
+            return f"losses that were not computed in {odd} of {rounds} reports"
+        return ""

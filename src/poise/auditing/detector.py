@@ -1,9 +1,10 @@
-"""The protocol of detectors: they collect evidence about every client and return p-values.
+"""The protocol of detectors: they collect evidence about every client and return
+p-values.
 
-The null hypothesis of each detector is *a working client*, in its weakest form: its updates keep at
-least a little direction from round to round, have at least a few large entries, … The p-value is
-the probability that a working client looks as much like noise, or as empty, as this one does; it is
-1 as long as there is no evidence.
+The null hypothesis of each detector is *a working client*, in its weakest form: its
+updates keep at least a little direction from round to round, have at least a few large
+entries, … The p-value is the probability that a working client looks as much like
+noise, or as empty, as this one does; it is 1 as long as there is no evidence.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class AuditedRound:
         inspected: number of inspected entries.
         cohort: (m,) cosine to the sum of the others' updates.
         dimension: number of entries of an update.
-        residual: (m, k) the sketch without the directions that the client can have copied.
+        residual: (m, k) the sketch without the directions that the client can have
+            copied.
         copied: (m,) number of directions that were removed.
         loss_before: (m,) nan where the client reported none.
         loss_after: (m,) nan where the client reported none.
@@ -67,7 +69,9 @@ class AuditedRound:
 
 
 class Detector(Protocol):
-    """Collects one kind of evidence; clients are numbered in the order of their first round."""
+    """Collects one kind of evidence; clients are numbered in the order of their first
+    round.
+    """
 
     def grow(self, count: int) -> None:
         """Make room for this many clients."""

@@ -22,15 +22,17 @@ CLEARED = 0.5
 class LiveAudit:
     """Updates the suspects after every round; a resumed run gets the same ones.
 
-    The audit tests each client repeatedly: at its k-th contribution the limit is ``alarm * 6/(pi
-    k)^2``, which adds up to ``alarm`` over any number of rounds. A suspect keeps sending updates;
-    the audit clears it once its p-value is above `CLEARED`.
+    The audit tests each client repeatedly: at its k-th contribution the limit is
+    ``alarm * 6/(pi k)^2``, which adds up to ``alarm`` over any number of rounds. A
+    suspect keeps sending updates; the audit clears it once its p-value is above
+    `CLEARED`.
 
     Args:
-        action: ``"warn"`` reports suspects; ``"quarantine"`` also gives them weight 0 from the next
-            round on, and the others more.
+        action: ``"warn"`` reports suspects; ``"quarantine"`` also gives them weight 0
+            from the next round on, and the others more.
         dimension: entries of an update that gradients move.
-        alarm: the largest probability, over the whole run, that a working client is suspected.
+        alarm: the largest probability, over the whole run, that a working client is
+            suspected.
         suspects: the clients under suspicion now.
         news: the messages so far, in order.
     """
@@ -47,7 +49,9 @@ class LiveAudit:
     @property
     def excluded(self) -> frozenset[int]:
         """The clients whose contributions have weight 0 from now on."""
-        return frozenset(self.suspects) if self.action == "quarantine" else frozenset()
+        if self.action == "quarantine":
+            return frozenset(self.suspects)
+        return frozenset()
 
     def add(self, record: Record) -> None:
         """Take in one more round."""
@@ -61,7 +65,9 @@ class LiveAudit:
             loss_before=_losses(c.loss_before for c in contributions),
             loss_after=_losses(c.loss_after for c in contributions),
         )
-        p_values = dict(zip(self.auditor.clients, self.auditor.p_values().tolist(), strict=True))
+        p_values = dict(
+            zip(self.auditor.clients, self.auditor.p_values().tolist(), strict=True)
+        )
         for client in sorted({c.client for c in contributions}):
             self._judge(client, p_values.get(client, 1.0), n=record.index)
 
@@ -82,4 +88,6 @@ class LiveAudit:
 
 def _losses(reported: Iterable[float | None]) -> Floats:
     """Return losses as an array; nan where a client reported none."""
-    return np.array([np.nan if loss is None else loss for loss in reported], dtype=np.float64)
+    return np.array(
+        [np.nan if loss is None else loss for loss in reported], dtype=np.float64
+    )

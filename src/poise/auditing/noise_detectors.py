@@ -23,11 +23,13 @@ RESIDUAL = "its update without the received part"
 
 @dataclass
 class Persistence:
-    """Tests whether a client's direction persists: ``mean over pairs of cos(Delta(s), Delta(t))``.
+    """Tests whether a client's direction persists: ``mean over pairs of cos(Delta(s),
+    Delta(t))``.
 
-    For T sketches of noise in k dimensions it is 0 with variance ``2 / (k T (T-1))``; ``p =
-    Phi((mean - least) / deviation)``, which is 1/2 after one round, where the deviation is
-    infinite. ``of_residual`` tests the part of the update that the client cannot have copied.
+    For T sketches of noise in k dimensions it is 0 with variance ``2 / (k T (T-1))``;
+    ``p = Phi((mean - least) / deviation)``, which is 1/2 after one round, where the
+    deviation is infinite. ``of_residual`` tests the part of the update that the client
+    cannot have copied.
     """
 
     least: float = 0.1
@@ -54,7 +56,9 @@ class Persistence:
         self.sums.add("total", clients[usable], units)
 
     def mean_cosines(self) -> tuple[Floats, Floats]:
-        """Return the mean over pairs and its deviation for noise; nan below two rounds."""
+        """Return the mean over pairs and its deviation for noise; nan below two
+        rounds.
+        """
         if self.sums is None:
             return np.zeros(0), np.zeros(0)
         rounds = self.sums["rounds"]
@@ -68,7 +72,9 @@ class Persistence:
             return np.zeros(0)
         mean, deviation = self.mean_cosines()
         unknown = np.where(self.sums["rounds"] > 0, 0.5, 1.0)
-        return np.where(np.isnan(mean), unknown, normal((mean - self.least) / deviation))
+        return np.where(
+            np.isnan(mean), unknown, normal((mean - self.least) / deviation)
+        )
 
     def describe(self, client: int) -> str:
         """Describe the mean cosine."""
@@ -83,10 +89,10 @@ class Persistence:
 class EntryRatio:
     """Tests whether the entries are normal noise, by ``mean|x| / rms``.
 
-    The ratio is 0.798 for normal numbers, and less for learned updates. For n normal numbers it has
-    variance ``(1 - 3/pi)/n``; ``p = 1 - Phi((mean - most) / deviation)``, with ``wobble`` added to
-    the deviation for differences between rounds. ``of_residual`` tests the part of the update that
-    the client cannot have copied.
+    The ratio is 0.798 for normal numbers, and less for learned updates. For n normal
+    numbers it has variance ``(1 - 3/pi)/n``; ``p = 1 - Phi((mean - most) /
+    deviation)``, with ``wobble`` added to the deviation for differences between rounds.
+    ``of_residual`` tests the part of the update that the client cannot have copied.
     """
 
     most: float = 0.76
@@ -119,7 +125,9 @@ class EntryRatio:
         """The normal tail."""
         rounds = self.sums["rounds"]
         divisor = np.maximum(rounds, 1)
-        deviation = np.sqrt((1 - 3 / np.pi) / (divisor * max(self.numbers, 1)) + self.wobble**2)
+        deviation = np.sqrt(
+            (1 - 3 / np.pi) / (divisor * max(self.numbers, 1)) + self.wobble**2
+        )
         p = normal((self.most - self.sums["total"] / divisor) / deviation)
         return np.where(rounds > 0, p, 1.0)
 
@@ -138,12 +146,13 @@ class EntryRatio:
 
 @dataclass
 class CohortDirection:
-    """Tests whether a client's direction is related to the cohort's: ``d * sum of cos^2``.
+    """Tests whether a client's direction is related to the cohort's: ``d * sum of
+    cos^2``.
 
-    The cosines are to the sum of the others' updates. For noise the sum is chi-squared with one
-    degree of freedom per round. A working client has a mean cosine^2 of ``least^2`` or more: then
-    the mean is ``T (1 + d least^2)`` and the variance ``2 T + 4 T d least^2``; p is the normal
-    tail.
+    The cosines are to the sum of the others' updates. For noise the sum is chi-squared
+    with one degree of freedom per round. A working client has a mean cosine^2 of
+    ``least^2`` or more: then the mean is ``T (1 + d least^2)`` and the variance ``2 T +
+    4 T d least^2``; p is the normal tail.
     """
 
     least: float = 0.05
@@ -167,7 +176,9 @@ class CohortDirection:
         self.sums.count("alone", clients[~usable])
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 for a client that was always alone, whom no cohort can clear."""
+        """The normal tail; 0 for a client that was always alone, whom no cohort can
+        clear.
+        """
         rounds = self.sums["rounds"]
         strength = self.dimension * self.least**2
         deviation = np.sqrt(np.maximum(2 * rounds + 4 * rounds * strength, 1.0))
@@ -188,14 +199,16 @@ class CohortDirection:
 class LayerScales:
     """Tests whether all layers have one scale, as noise has.
 
-    The statistic is the ``deviation over layers of log rms``, mean over rounds. For noise it is at
-    most about ``wobble``, ``1/sqrt(2 n)`` for a layer with n = 32 inspected entries; ``p =
-    Phi((mean - least) / (wobble / sqrt(T)))``.
+    The statistic is the ``deviation over layers of log rms``, mean over rounds. For
+    noise it is at most about ``wobble``, ``1/sqrt(2 n)`` for a layer with n = 32
+    inspected entries; ``p = Phi((mean - least) / (wobble / sqrt(T)))``.
     """
 
     least: float = 0.25
     wobble: float = 0.125
-    sums: ClientSums = field(default_factory=lambda: ClientSums(rounds=(), total=(), alone=()))
+    sums: ClientSums = field(
+        default_factory=lambda: ClientSums(rounds=(), total=(), alone=())
+    )
 
     def grow(self, count: int) -> None:
         """Make room for this many clients."""
@@ -212,7 +225,9 @@ class LayerScales:
         self.sums.count("alone", clients[~usable])
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 where there is only one layer, which cannot clear a client."""
+        """The normal tail; 0 where there is only one layer, which cannot clear a
+        client.
+        """
         rounds = self.sums["rounds"]
         divisor = np.maximum(rounds, 1)
         mean = self.sums["total"] / divisor

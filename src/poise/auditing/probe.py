@@ -56,19 +56,23 @@ class SketchPlan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AuditProbe:
-    """Measures a sketch of every update, its direction and the distribution of its entries.
+    """Measures a sketch of every update, its direction and the distribution of its
+    entries.
 
-    - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an isometry on
-      average: k coordinates and p orthonormal combinations of others. The sketch of noise ``phi
+    - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an
+      isometry on
+      average: k coordinates and p orthonormal combinations of others. The sketch of
+          noise ``phi
       N(0, I)`` is ``phi N(0, I)`` again.
-    - ``audit/cohort`` (m,): the exact cosine to the sum of the others' updates, ``cos(Delta_i, D -
-      omega_i Delta_i)``.
-    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the inspected entries:
-      sqrt(2/pi) = 0.798 for noise, less where a few entries are large, as in learned updates.
+    - ``audit/cohort`` (m,): the exact cosine to the sum of the others' updates,
+      ``cos(Delta_i, D - omega_i Delta_i)``.
+    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the inspected
+      entries: sqrt(2/pi) = 0.798 for noise, less where a few entries are large, as in
+          learned updates.
     - ``audit/layers`` (m, L): the root mean square of the entries of each layer.
-    - ``audit/received`` (m, k + p): the same sketch of the model that the client received, in
-      double precision. The probe measures it where the model does not move by the weighted sum of
-      the updates; otherwise the audit derives it from that sum.
+    - ``audit/received`` (m, k + p): the same sketch of the model that the client
+      received, in double precision. The probe measures it where the model does not move
+      by the weighted sum of the updates; otherwise the audit derives it from that sum.
 
     Args:
         layout: where each tensor lies in the vector.
@@ -101,8 +105,13 @@ class AuditProbe:
         )
 
     def _layer_means(self, positions: NDArray[Any]) -> NDArray[Any]:
-        """Return the matrix (s, L) that averages the inspected entries of each large layer."""
-        inside = [(positions >= e.start) & (positions < e.stop) for e in self.layout.parameters]
+        """Return the matrix (s, L) that averages the inspected entries of each large
+        layer.
+        """
+        inside = [
+            (positions >= e.start) & (positions < e.stop)
+            for e in self.layout.parameters
+        ]
         large = [layer for layer in inside if layer.sum() >= SMALLEST_LAYER]
         large.sort(key=lambda layer: -int(layer.sum()))
         if not large:
@@ -147,10 +156,11 @@ class AuditProbe:
 
 
 def cohort_cosines(updates: RoundUpdates) -> Floats:
-    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
+    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is
+    zero.
 
-    With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i
-    |Delta_i|^2``.
+    With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D -
+    omega_i |Delta_i|^2``.
     """
     product, lengths = updates.products
     omega = updates.weights
@@ -159,4 +169,6 @@ def cohort_cosines(updates: RoundUpdates) -> Floats:
     rest = np.sqrt(np.maximum(whole - 2 * omega * product + omega**2 * squares, 0.0))
     length = lengths * rest
     usable = length > 1e-6 * max(whole, 1e-300)
-    return np.where(usable, (product - omega * squares) / np.where(usable, length, 1.0), np.nan)
+    return np.where(
+        usable, (product - omega * squares) / np.where(usable, length, 1.0), np.nan
+    )

@@ -1,4 +1,6 @@
-"""Tail probabilities of the detectors. Importing SciPy is left to the first call, to start fast."""
+"""Tail probabilities of the detectors. Importing SciPy is left to the first call, to
+start fast.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def at_least(count: Floats, trials: Floats, rate: float) -> Floats:
     from scipy.special import bdtrc
 
     below = np.maximum(count - 1, 0).astype(np.int64)
-    return np.where(count > 0, bdtrc(below, np.maximum(trials, 1).astype(np.int64), rate), 1.0)
+    return np.where(
+        count > 0, bdtrc(below, np.maximum(trials, 1).astype(np.int64), rate), 1.0
+    )
 
 
 def normal(z: Floats) -> Floats:

@@ -27,13 +27,13 @@ from poise.engine.local_work import LocalWork
 class Local:
     """Simulate in this process.
 
-    The backend splits the cohort into batches of clients. Each worker (the calling thread or a
-    thread of the pool) takes one batch at a time and uses one PyTorch thread, so results do not
-    depend on the number of workers.
+    The backend splits the cohort into batches of clients. Each worker (the calling
+    thread or a thread of the pool) takes one batch at a time and uses one PyTorch
+    thread, so results do not depend on the number of workers.
 
     Args:
-        workers: number of threads, including the calling one; None for one per core that this
-            process may use.
+        workers: number of threads, including the calling one; None for one per core
+            that this process may use.
         device: the device of models and gradients, e.g. ``"cpu"`` or ``"cuda:0"``.
     """
 
@@ -77,7 +77,9 @@ class LocalWorkers:
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
         """Do the assigned work, each piece from the model version that it names."""
-        batches = client_batches(self.local, self.clients.sizes, self.seed, order.assignments)
+        batches = client_batches(
+            self.local, self.clients.sizes, self.seed, order.assignments
+        )
         gathered = Gathered.of(self.local, batches, order, spare)
 
         def do(batch: ClientBatch) -> Arrivals:
@@ -102,11 +104,13 @@ class LocalWorkers:
         versions = PersonalModels(personal, algorithm_state)
         return oracle.measure(theta, names, self.map_workers, versions)
 
-    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map_workers(
+        self, function: Callable[[Any], Any], items: Iterable[Any]
+    ) -> list[Any]:
         """Map over the workers, including the calling thread; results are in order.
 
-        After an error, workers take no further items. If several items fail, the error of the first
-        in order is raised.
+        After an error, workers take no further items. If several items fail, the error
+        of the first in order is raised.
         """
         todo = list(items)
         results: list[Any] = [None] * len(todo)
@@ -115,7 +119,8 @@ class LocalWorkers:
 
         def take() -> None:
             for k in queue:
-                # every time: PyTorch resets a thread's setting when another thread changes its own
+                # every time: PyTorch resets a thread's setting when another thread
+                # changes its own
                 torch.set_num_threads(1)
                 try:
                     results[k] = function(todo[k])
@@ -124,9 +129,12 @@ class LocalWorkers:
                 if errors:
                     return
 
-        # pool threads do not see the caller's autocast mode, so it is off in all of them
+        # pool threads do not see the caller's autocast mode, so it is off in all of
+        # them
         with one_thread(), torch.autocast("cpu", enabled=False):
-            helpers = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
+            helpers = [
+                self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)
+            ]
             try:
                 take()
             finally:  # also after an interrupt: no helper continues in the background

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
 
-# Settings of a cluster that poise starts: no usage statistics, and workers with normal priority. At
+# Settings of a cluster that poise starts: no usage statistics, and workers with normal
+# priority. At
 # Ray's own niceness of 15, workers stand still for minutes on a busy machine.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
@@ -34,15 +35,15 @@ OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 class Ray:
     """Simulate on a Ray cluster.
 
-    The backend stores the federation and the task once in Ray's object store, and each model
-    version once; a free worker takes the next batch of clients. Batches are those of `Local`, so
-    the results are bit-identical. If a worker dies, Ray restarts it and repeats its batch: work
-    depends on its address only, not on the worker.
+    The backend stores the federation and the task once in Ray's object store, and each
+    model version once; a free worker takes the next batch of clients. Batches are those
+    of `Local`, so the results are bit-identical. If a worker dies, Ray restarts it and
+    repeats its batch: work depends on its address only, not on the worker.
 
     Args:
         workers: number of worker processes; None for one per CPU of the cluster.
-        address: address of a running cluster (``"auto"`` finds one on this machine); None starts a
-            cluster here, for this run.
+        address: address of a running cluster (``"auto"`` finds one on this machine);
+            None starts a cluster here, for this run.
     """
 
     workers: int | None = None
@@ -66,14 +67,18 @@ class Ray:
         if joined_here:
             _join(ray, self.address, self.workers)
         workers = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        return RayWorkers(local, clients, seed=seed, workers=workers, joined_here=joined_here)
+        return RayWorkers(
+            local, clients, seed=seed, workers=workers, joined_here=joined_here
+        )
 
 
 def _ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise InvalidOption("the backend 'ray' needs Ray", "pip install 'poise[ray]'") from error
+        raise InvalidOption(
+            "the backend 'ray' needs Ray", "pip install 'poise[ray]'"
+        ) from error
     module: ModuleType = ray
     return module
 
@@ -85,7 +90,9 @@ def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
     if address:
         options = {"address": address}
     try:
-        ray.init(log_to_driver=False, logging_level="error", namespace="poise", **options)
+        ray.init(
+            log_to_driver=False, logging_level="error", namespace="poise", **options
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = address or "this machine"
         raise InvalidOption(
@@ -94,7 +101,9 @@ def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
 
 
 class _Worker:
-    """A worker process, which holds the task and the federation and does batches of work."""
+    """A worker process, which holds the task and the federation and does batches of
+    work.
+    """
 
     def __init__(self, local: LocalWork) -> None:
         torch.set_num_threads(1)
@@ -111,7 +120,9 @@ class _Worker:
     ) -> Arrivals:
         """Do the work of one batch; ``models`` correspond to ``versions``."""
         torch.set_num_threads(1)
-        by_version = {v: torch.from_numpy(m) for v, m in zip(versions, models, strict=True)}
+        by_version = {
+            v: torch.from_numpy(m) for v, m in zip(versions, models, strict=True)
+        }
         return batch.work(self.local, by_version, reports, algorithm_state)
 
     def where(self) -> str:
@@ -129,7 +140,9 @@ class RayWorkers:
     workers: int
     joined_here: bool = False  # whether `close` leaves the cluster
     _actors: list[Any] = field(default_factory=list, repr=False)
-    _stored_work: Any = field(default=None, repr=False)  # a restarted worker reads it again
+    _stored_work: Any = field(
+        default=None, repr=False
+    )  # a restarted worker reads it again
     _on_server: LocalWorkers = field(init=False, repr=False)
     _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
 
@@ -148,11 +161,15 @@ class RayWorkers:
             "runtime_env": {"env_vars": variables},
         }
         actor_class = ray.remote(**options)(_Worker)
-        self._actors = [actor_class.remote(self._stored_work) for _ in range(self.workers)]
+        self._actors = [
+            actor_class.remote(self._stored_work) for _ in range(self.workers)
+        ]
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
         """Do the assigned work, each piece from the model version that it names."""
-        batches = client_batches(self.local, self.clients.sizes, self.seed, order.assignments)
+        batches = client_batches(
+            self.local, self.clients.sizes, self.seed, order.assignments
+        )
         gathered = Gathered.of(self.local, batches, order, spare)
         stored = self._store_models(order.models)
 
@@ -167,12 +184,16 @@ class RayWorkers:
             gathered.put(batch, arrivals)
         return gathered.joined(results)
 
-    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map_workers(
+        self, function: Callable[[Any], Any], items: Iterable[Any]
+    ) -> list[Any]:
         """Map over threads of the server's machine."""
         return self._on_server.map_workers(function, items)
 
     def _store_models(self, models: Mapping[int, Vector]) -> dict[int, Any]:
-        """References to models in the object store; each version is stored once while in use."""
+        """References to models in the object store; each version is stored once while
+        in use.
+        """
         ray = _ray()
         stored: dict[int, tuple[Vector, Any]] = {}
         for version, model in models.items():
@@ -184,7 +205,9 @@ class RayWorkers:
         self._models = stored
         return {version: reference for version, (_, reference) in stored.items()}
 
-    def _map_actors(self, submit: Callable[[Any, Any], Any], items: Iterable[Any]) -> list[Any]:
+    def _map_actors(
+        self, submit: Callable[[Any, Any], Any], items: Iterable[Any]
+    ) -> list[Any]:
         """Submit every item to the next free worker; results are in order."""
         ray = _ray()
         todo = list(enumerate(items))
@@ -206,7 +229,9 @@ class RayWorkers:
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Metrics of a model, measured on the server's machine, which holds the data."""
+        """Metrics of a model, measured on the server's machine, which holds the
+        data.
+        """
         return self._on_server.measure(theta, names, algorithm_state)
 
     def close(self) -> None:
@@ -238,6 +263,8 @@ def _state_for(batch: ClientBatch, algorithm_state: AlgorithmState) -> Algorithm
         algorithm_state,
         sent={v: named for v, named in algorithm_state.sent.items() if v in versions},
         client_state={
-            c: named for c, named in algorithm_state.client_state.items() if c in clients
+            c: named
+            for c, named in algorithm_state.client_state.items()
+            if c in clients
         },
     )

@@ -22,17 +22,19 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes per numb
 
 @part("channel", "top-k")
 class TopK:
-    """Each client sends the ``k = ceil(share d)`` entries of largest magnitude, of d entries.
+    """Each client sends the ``k = ceil(share d)`` entries of largest magnitude, of d
+    entries.
 
-    With error feedback a client keeps the entries that it did not send, the residual, and adds them
-    to its next update: ``sent + residual = update + residual before``, exactly. Among entries of
-    equal magnitude the client sends the first ones.
+    With error feedback a client keeps the entries that it did not send, the residual,
+    and adds them to its next update: ``sent + residual = update + residual before``,
+    exactly. Among entries of equal magnitude the client sends the first ones.
 
-    Encoding: ``index``, k positions in ascending order (int32), and ``value``, k numbers in the
-    precision of the model: ``k (4 + b)`` bytes per update with b bytes per number. If `Plain` needs
-    no more than that, ``d b`` bytes, the payload has no ``index``, and ``value`` holds d numbers:
-    the k entries, and 0 elsewhere. ``TopK(1.0)`` decodes to the same bits as `Plain`, and its
-    clients keep no residual.
+    Encoding: ``index``, k positions in ascending order (int32), and ``value``, k
+        numbers in the
+    precision of the model: ``k (4 + b)`` bytes per update with b bytes per number. If
+    `Plain` needs no more than that, ``d b`` bytes, the payload has no ``index``, and
+    ``value`` holds d numbers: the k entries, and 0 elsewhere. ``TopK(1.0)`` decodes to
+    the same bits as `Plain`, and its clients keep no residual.
 
     Args:
         share: the part of the entries to send, above 0 and at most 1.
@@ -40,7 +42,8 @@ class TopK:
 
     Source: [Stich 2018]; [Karimireddy 2019].
 
-    Example: clients send one entry of three. The second round adds the residual of the first:
+    Example: clients send one entry of three. The second round adds the residual of the
+        first:
 
     >>> channel = TopK(1 / 3)
     >>> update = torch.tensor([[3.0, -2.0, 1.0]])
@@ -61,7 +64,9 @@ class TopK:
 
     def __post_init__(self) -> None:
         require(
-            0 < self.share <= 1, f"TopK: share must be in (0, 1], not {self.share}", where="share"
+            0 < self.share <= 1,
+            f"TopK: share must be in (0, 1], not {self.share}",
+            where="share",
         )
 
     @property
@@ -98,7 +103,9 @@ class TopK:
         value = payload["value"]
         if "index" not in payload:
             return value
-        return value.new_zeros(len(value), size).scatter_(1, payload["index"].long(), value)
+        return value.new_zeros(len(value), size).scatter_(
+            1, payload["index"].long(), value
+        )
 
     def count(self, size: int) -> int:
         """Return k for updates with this many entries.
@@ -111,7 +118,8 @@ class TopK:
 
 
 def largest(rows: Stack, count: int) -> torch.Tensor:
-    """Return the positions of each row's largest magnitudes, ascending; ties go to the first.
+    """Return the positions of each row's largest magnitudes, ascending; ties go to the
+    first.
 
     `torch.topk` does not specify which of several equal entries it takes.
 
@@ -126,8 +134,11 @@ def largest(rows: Stack, count: int) -> torch.Tensor:
 
 
 def _largest_of_row(entries: Vector, count: int) -> Ints:
-    """Do the work of `largest` for one row; NaN is the largest value, so the server sees it."""
-    # The bits of non-negative floats, read as integers, have the same order as the floats.
+    """Do the work of `largest` for one row; NaN is the largest value, so the server
+    sees it.
+    """
+    # The bits of non-negative floats, read as integers, have the same order as the
+    # floats.
     magnitudes = entries.abs().view(INTEGERS[entries.element_size()]).cpu().numpy()
     least = np.partition(magnitudes, len(magnitudes) - count)[len(magnitudes) - count]
     chosen = np.flatnonzero(magnitudes >= least)

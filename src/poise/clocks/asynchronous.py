@@ -16,14 +16,16 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "asynchronous")
 class Asynchronous(Paced):
-    """Aggregate at each single arrival; simultaneous answers follow in order of client number.
+    """Aggregate at each single arrival; simultaneous answers follow in order of client
+    number.
 
-    A client that answered receives the new model and starts again. The others continue with the
-    version they have.
+    A client that answered receives the new model and starts again. The others continue
+    with the version they have.
 
     Args:
-        durations: simulated time of a piece of work: numbers (one per client), a scenario such as
-            ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
+        durations: simulated time of a piece of work: numbers (one per client), a
+            scenario such as ``"F80"``, `Exponential`, `Trace`, or None for one unit
+            each.
 
     Source: [Fraboni 2023, §4.4.3] (Algorithm 4).
 
@@ -36,18 +38,23 @@ class Asynchronous(Paced):
 
     waits = False
     traits = ClockTraits(
-        schedule="asynchronous", balance_rule="d_i = (Σ 1/τ_j) τ_i p_i [Fraboni 2023, eq. 4.36]"
+        schedule="asynchronous",
+        balance_rule="d_i = (Σ 1/τ_j) τ_i p_i [Fraboni 2023, eq. 4.36]",
     )
 
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Aggregate the first answer; of simultaneous ones, that of the lowest client number."""
+        """Aggregate the first answer; of simultaneous ones, that of the lowest client
+        number.
+        """
         assignments = [*in_flight.assignments, *started]
         if not assignments:
             return Step(index, in_flight.now, ()), in_flight
         first = min(assignments, key=attrgetter("finish")).finish * (1 + SAME)
-        arrived = min([a for a in assignments if a.finish <= first], key=attrgetter("client"))
+        arrived = min(
+            [a for a in assignments if a.finish <= first], key=attrgetter("client")
+        )
         now = max(in_flight.now, arrived.finish)
         rest = tuple([a for a in assignments if a is not arrived])
         return Step(index, now, (arrived,)), InFlight(now, rest)
@@ -58,7 +65,9 @@ class Asynchronous(Paced):
         Source: [Fraboni 2023, eq. 4.36].
         """
         p = np.asarray(importance, dtype=np.float64)
-        tau = as_durations(self.durations if durations is None else durations, len(p)).mean(len(p))
+        tau = as_durations(
+            self.durations if durations is None else durations, len(p)
+        ).mean(len(p))
         return np.asarray((1 / tau).sum() * tau * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:

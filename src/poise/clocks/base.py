@@ -16,12 +16,16 @@ from poise.core.types import Floats, Setting, Step
 
 
 def counted_weights(clock: Clock, durations: Durations, importance: Floats) -> Floats:
-    """``d_i = p_i / f_i``, f_i the share of aggregations with client i, counted on the timeline."""
+    """``d_i = p_i / f_i``, f_i the share of aggregations with client i, counted on the
+    timeline.
+    """
     paced: Any = clock
     if durations is not None:
         paced = with_options(clock, durations=durations)
     clients = len(importance)
-    paced.times(clients).mean(clients)  # raises for durations without a mean, such as a trace
+    paced.times(clients).mean(
+        clients
+    )  # raises for durations without a mean, such as a trace
     return np.asarray(importance / shares(paced, clients))
 
 
@@ -56,7 +60,14 @@ class Paced:
         seed: int = 0,
         clients: int | None = None,
     ) -> Iterator[Step]:
-        """Yield the schedule of a federation whose clients restart as soon as the clock allows."""
+        """Yield the schedule of a federation whose clients restart as soon as the clock
+        allows.
+        """
         return timeline(
-            self, durations, clients=clients, time=time, aggregations=aggregations, seed=seed
+            self,
+            durations,
+            clients=clients,
+            time=time,
+            aggregations=aggregations,
+            seed=seed,
         )

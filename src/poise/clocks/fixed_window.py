@@ -16,16 +16,18 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "fixed-window")
 class FixedWindow(Paced):
-    """FedFix: window k ends at ``k dt``, and the server then aggregates all answers in it.
+    """FedFix: window k ends at ``k dt``, and the server then aggregates all answers in
+    it.
 
-    An answer exactly at the end belongs to the window that ends there. A window without answers is
-    an aggregation that keeps the model. A client that answered waits for the end of the window and
-    starts again.
+    An answer exactly at the end belongs to the window that ends there. A window without
+    answers is an aggregation that keeps the model. A client that answered waits for the
+    end of the window and starts again.
 
     Args:
         dt: length of a window, in simulated time.
-        durations: simulated time of a piece of work: numbers (one per client), a scenario such as
-            ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
+        durations: simulated time of a piece of work: numbers (one per client), a
+            scenario such as ``"F80"``, `Exponential`, `Trace`, or None for one unit
+            each.
 
     Source: [Fraboni 2023, §4.4.4].
 
@@ -39,7 +41,11 @@ class FixedWindow(Paced):
     waits = False
 
     def __post_init__(self) -> None:
-        require(0 < self.dt < np.inf, f"FixedWindow: dt must be above 0, not {self.dt}", where="dt")
+        require(
+            0 < self.dt < np.inf,
+            f"FixedWindow: dt must be above 0, not {self.dt}",
+            where="dt",
+        )
         super().__post_init__()
 
     @property
@@ -58,7 +64,9 @@ class FixedWindow(Paced):
         now = (index + 1) * self.dt
         assignments = (*in_flight.assignments, *started)
         by_now = now * (1 + SAME)
-        arrived = sorted((a for a in assignments if a.finish <= by_now), key=lambda a: a.client)
+        arrived = sorted(
+            (a for a in assignments if a.finish <= by_now), key=lambda a: a.client
+        )
         rest = tuple(a for a in assignments if a.finish > by_now)
         return Step(index, now, tuple(arrived)), InFlight(now, rest)
 

@@ -1,4 +1,6 @@
-"""`Replay`: a clock that follows a saved schedule, and functions to save and load schedules."""
+"""`Replay`: a clock that follows a saved schedule, and functions to save and load
+schedules.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def load_schedule(path: str | Path) -> list[Step]:
         ) from error
     if not lines or lines[0] != HEADER:
         raise DataError(
-            f"{path}: this file is not a schedule", f"its first line must be {','.join(HEADER)}"
+            f"{path}: this file is not a schedule",
+            f"its first line must be {','.join(HEADER)}",
         )
     times: dict[int, float] = {}
     arrivals: dict[int, list[Assignment]] = {}
@@ -68,7 +71,9 @@ def load_schedule(path: str | Path) -> list[Step]:
         times.setdefault(index, time)
         arrivals.setdefault(index, []).extend(assignments)
     if sorted(times) != list(range(len(times))):
-        raise DataError(f"{path}: steps are missing", "number the steps 0, 1, 2, … without gaps")
+        raise DataError(
+            f"{path}: steps are missing", "number the steps 0, 1, 2, … without gaps"
+        )
     return [Step(n, times[n], tuple(arrivals[n])) for n in range(len(times))]
 
 
@@ -80,7 +85,9 @@ def _cached_schedule(path: str, changed: int) -> tuple[Step, ...]:
 
 @dataclass(frozen=True)
 class ScheduledTimes:
-    """Work times of a schedule; work that the schedule lacks ends after its last step."""
+    """Work times of a schedule; work that the schedule lacks ends after its last
+    step.
+    """
 
     arrivals: Mapping[tuple[int, int], float]  # by client and version
     last: float
@@ -94,10 +101,11 @@ class ScheduledTimes:
 
 @part("clock", "replay")
 class Replay:
-    """Repeat a saved schedule: the same clients arrive at the same times with the same versions.
+    """Repeat a saved schedule: the same clients arrive at the same times with the same
+    versions.
 
-    Use the sampler and the federation of the run that the schedule came from. The run ends with the
-    last step of the schedule.
+    Use the sampler and the federation of the run that the schedule came from. The run
+    ends with the last step of the schedule.
 
     Args:
         schedule: path of a file that `save_schedule` wrote.
@@ -120,7 +128,9 @@ class Replay:
 
     def fit(self, setting: Setting) -> None:
         """Refuse files that cannot be read, and schedules of a larger federation."""
-        last = max((int(s.clients.max()) for s in self._steps() if s.assignments), default=0)
+        last = max(
+            (int(s.clients.max()) for s in self._steps() if s.assignments), default=0
+        )
         if last >= setting.clients:
             raise IncompatibleParts(
                 (
@@ -151,7 +161,9 @@ class Replay:
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Return the next step of the schedule, with the work in flight that it names."""
+        """Return the next step of the schedule, with the work in flight that it
+        names.
+        """
         steps = self._steps()
         if index >= len(steps):
             return Step(index, np.inf, ()), in_flight
@@ -168,7 +180,9 @@ class Replay:
                     "use the sampler and the federation of the run that the schedule came from",
                 )
         arrived = tuple(at_work.pop(arrival) for arrival in arrivals)
-        return Step(index, step.time, arrived), InFlight(step.time, tuple(at_work.values()))
+        return Step(index, step.time, arrived), InFlight(
+            step.time, tuple(at_work.values())
+        )
 
     def timeline(self, *given: Any, **options: Any) -> Iterator[Step]:
         """Yield the steps of the schedule; all arguments are ignored."""

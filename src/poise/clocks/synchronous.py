@@ -1,4 +1,6 @@
-"""`Synchronous`: the server waits for the sampled clients, with an optional deadline."""
+"""`Synchronous`: the server waits for the sampled clients, with an optional
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,19 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 class Synchronous(Paced):
     """Aggregate when every sampled client has answered; staleness is always 0.
 
-    A round lasts until its slowest client has answered. With ``enough`` it ends after that many
-    answers, with ``deadline`` after that time at the latest. The round excludes later answers, and
-    the record lists them. Slow clients then count too little, unless a weighting corrects for it
-    (`TimeBased`).
+    A round lasts until its slowest client has answered. With ``enough`` it ends after
+    that many answers, with ``deadline`` after that time at the latest. The round
+    excludes later answers, and the record lists them. Slow clients then count too
+    little, unless a weighting corrects for it (`TimeBased`).
 
     Args:
-        durations: simulated time that each client needs for a piece of work: numbers (one per
-            client), a scenario such as ``"F80"``, `Exponential`, `Trace`, or None for one unit
-            each.
-        deadline: the longest time of a round, in the unit of the durations (seconds on real nodes).
-        enough: the number of answers that ends a round; answers at the same time as the last of
-            them count as well.
+        durations: simulated time that each client needs for a piece of work: numbers
+            (one per client), a scenario such as ``"F80"``, `Exponential`, `Trace`, or
+            None for one unit each.
+        deadline: the longest time of a round, in the unit of the durations (seconds on
+            real nodes).
+        enough: the number of answers that ends a round; answers at the same time as the
+            last of them count as well.
 
     >>> [step.time for step in Synchronous().timeline([1.0, 2.0], aggregations=2)]
     [2.0, 4.0]
@@ -61,7 +64,9 @@ class Synchronous(Paced):
 
     @property
     def traits(self) -> ClockTraits:
-        """Declare that all clients work on the newest model, and whether a round may miss some."""
+        """Declare that all clients work on the newest model, and whether a round may
+        miss some.
+        """
         return ClockTraits(
             one_version=True,
             leaves_clients_behind=self.deadline is not None or self.enough is not None,
@@ -72,7 +77,9 @@ class Synchronous(Paced):
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Aggregate all answers that arrive before the round ends; the others are late."""
+        """Aggregate all answers that arrive before the round ends; the others are
+        late.
+        """
         assignments = (*in_flight.assignments, *started)
         end = self._end_of_round(in_flight.now, assignments)
         by_end = end * (1 + SAME)
@@ -83,7 +90,9 @@ class Synchronous(Paced):
         return Step(index, end, arrived, late=late), InFlight(end)
 
     def _end_of_round(self, now: float, assignments: Sequence[Assignment]) -> float:
-        """Return the time at which ``deadline`` or ``enough`` ends the round; inf without them."""
+        """Return the time at which ``deadline`` or ``enough`` ends the round; inf
+        without them.
+        """
         end = np.inf
         if self.deadline is not None:
             end = now + self.deadline
@@ -92,10 +101,11 @@ class Synchronous(Paced):
         return end
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i``, as every sampled client arrives in its round [Fraboni 2023, Table 4.1].
+        """``d_i = p_i``, as every sampled client arrives in its round [Fraboni 2023,
+        Table 4.1].
 
-        With ``deadline`` or ``enough``: ``d_i = p_i / f_i``, f_i the share of rounds in which
-        client i arrives in time.
+        With ``deadline`` or ``enough``: ``d_i = p_i / f_i``, f_i the share of rounds in
+        which client i arrives in time.
         """
         p = np.asarray(importance, dtype=np.float64)
         if self.deadline is None and self.enough is None:

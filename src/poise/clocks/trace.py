@@ -1,4 +1,6 @@
-"""`Trace`: recorded durations, when each client was available and how long it worked."""
+"""`Trace`: recorded durations, when each client was available and how long it
+worked.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,16 @@ NO_MEAN = "Trace: a recorded trace has no mean times"
 
 @part("durations", "trace")
 class Trace:
-    """Recorded availability: a client can begin work at ``start`` and then needs ``duration``.
+    """Recorded availability: a client can begin work at ``start`` and then needs
+    ``duration``.
 
-    A client that receives work at time t begins at its first entry with start >= t and is away
-    until then. After its last entry it never answers again. The run ends when no client answers any
-    more.
+    A client that receives work at time t begins at its first entry with start >= t and
+    is away until then. After its last entry it never answers again. The run ends when
+    no client answers any more.
 
     Args:
-        entries: a CSV file with the columns client, start, duration; or rows of these three
-            numbers.
+        entries: a CSV file with the columns client, start, duration; or rows of these
+            three numbers.
 
     >>> trace = Trace([(0, 0.0, 1.0), (0, 5.0, 2.0), (1, 0.0, 0.5)]).bind(2)
     >>> trace.of(np.array([0, 1]), 0, 0, 1.0)  # client 0 is away until 5, client 1 for good
@@ -42,7 +45,9 @@ class Trace:
             _by_client(enumerate(self.entries, start=1), "row")
 
     def __len__(self) -> int:
-        """Return the number of clients in the rows; 0 for a file, which `bind` reads."""
+        """Return the number of clients in the rows; 0 for a file, which `bind`
+        reads.
+        """
         if isinstance(self.entries, str):
             return 0
         return 1 + max(int(row[0]) for row in self.entries)
@@ -64,7 +69,9 @@ class Trace:
         if not isinstance(self.entries, str):
             entries = _by_client(enumerate(self.entries, start=1), "row")
         elif clients is None:
-            return RecordedTimes({})  # the file is read when the number of clients is known
+            return RecordedTimes(
+                {}
+            )  # the file is read when the number of clients is known
         else:
             entries = _by_client(_read(Path(self.entries)), f"{self.entries}: line")
         if clients is not None:
@@ -74,25 +81,34 @@ class Trace:
 
 @dataclass(frozen=True)
 class RecordedTimes:
-    """For each client: the times at which work can begin, ascending, and how long it takes."""
+    """For each client: the times at which work can begin, ascending, and how long it
+    takes.
+    """
 
     entries: dict[int, tuple[Floats, Floats]]
 
     @property
     def last(self) -> float:
         """The last time at which a client can begin work."""
-        return max((float(starts[-1]) for starts, _ in self.entries.values()), default=0.0)
+        return max(
+            (float(starts[-1]) for starts, _ in self.entries.values()), default=0.0
+        )
 
     def next(self, now: float) -> float:
-        """Return the first time after now at which a client can begin; inf if none can."""
+        """Return the first time after now at which a client can begin; inf if none
+        can.
+        """
         later = [
-            float(starts[starts > now].min(initial=np.inf)) for starts, _ in self.entries.values()
+            float(starts[starts > now].min(initial=np.inf))
+            for starts, _ in self.entries.values()
         ]
         return min(later, default=np.inf)
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
         """Return the time until each client answers, waiting included."""
-        return np.array([self._time_of_client(int(i), now) for i in clients], dtype=np.float64)
+        return np.array(
+            [self._time_of_client(int(i), now) for i in clients], dtype=np.float64
+        )
 
     def _time_of_client(self, client: int, now: float) -> float:
         starts, lengths = self.entries[client]
@@ -127,7 +143,11 @@ def _read(path: Path) -> list[tuple[int, list[float]]]:
             f"the first line must be {','.join(HEADER)}",
         )
     try:
-        return [(k, [float(v) for v in line]) for k, line in enumerate(lines[1:], start=2) if line]
+        return [
+            (k, [float(v) for v in line])
+            for k, line in enumerate(lines[1:], start=2)
+            if line
+        ]
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
 
@@ -141,7 +161,11 @@ def _by_client(
         _check_row(row, place=f"{where} {number}")
         client, start, duration = row
         entries.setdefault(int(client), []).append((float(start), float(duration)))
-    require(len(entries) > 0, "Trace: there is no entry", "give at least one entry per client")
+    require(
+        len(entries) > 0,
+        "Trace: there is no entry",
+        "give at least one entry per client",
+    )
     by_client: dict[int, tuple[Floats, Floats]] = {}
     for client_number, pairs in entries.items():
         starts, durations = np.array(sorted(pairs)).T
@@ -169,7 +193,9 @@ def _check_row(row: Sequence[float], place: str) -> None:
 
 
 def _check_clients(entries: Collection[int], clients: int) -> None:
-    """Raise `InvalidOption` unless the entries name the clients 0 to ``clients - 1`` exactly."""
+    """Raise `InvalidOption` unless the entries name the clients 0 to ``clients - 1``
+    exactly.
+    """
     largest = max(entries)
     require(
         largest < clients,

@@ -1,4 +1,6 @@
-"""Options on command lines, in forms and in the JSON API, derived from their declarations."""
+"""Options on command lines, in forms and in the JSON API, derived from their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class OptionEntry:
 
     @property
     def key(self) -> str:
-        """The name in forms and in the JSON API; ``--key`` with dashes on a command line."""
+        """The name in forms and in the JSON API; ``--key`` with dashes on a command
+        line.
+        """
         return self.option.key
 
     @property
@@ -41,8 +45,12 @@ class OptionEntry:
             return bool
         if self.option.declared.parser is not None:
             return str
-        kinds = [kind for kind in alternatives(self.option.type) if kind is not type(None)]
-        return kinds[0] if len(kinds) == 1 else self.option.type
+        kinds = [
+            kind for kind in alternatives(self.option.type) if kind is not type(None)
+        ]
+        if len(kinds) == 1:
+            return kinds[0]
+        return self.option.type
 
     @property
     def type(self) -> Any:
@@ -53,7 +61,9 @@ class OptionEntry:
 
     @property
     def default(self) -> Any:
-        """The value of an option that is left out; None if the training may have declared it."""
+        """The value of an option that is left out; None if the training may have
+        declared it.
+        """
         if self.is_switch:
             return False
         if self.option.declared.inherits:
@@ -71,7 +81,10 @@ class OptionEntry:
         if declared.parser is not None and declared.example:
             text = f"{text}: {declared.example}"
         if declared.inherits and self.option.default is not None:
-            return f"{text}; by default as declared at training time, or {self.option.default}."
+            return (
+                f"{text}; by default as declared at training time, or "
+                f"{self.option.default}."
+            )
         return f"{text}."
 
     @property
@@ -88,7 +101,10 @@ class OptionEntry:
         try:
             return self.kind(text)
         except ValueError as error:
-            message = f"{self.label_in_errors} must be {describe_type(self.kind)}, not {text!r}"
+            message = (
+                f"{self.label_in_errors} must be {describe_type(self.kind)}, "
+                f"not {text!r}"
+            )
             raise InvalidOption(message, where=(self.key,)) from error
 
     @property
@@ -127,13 +143,17 @@ def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry
     """Return the options of a dataclass by key, required ones first."""
     left_out = set(without)
     found = [
-        OptionEntry(option) for name, option in options_of(kind).items() if name not in left_out
+        OptionEntry(option)
+        for name, option in options_of(kind).items()
+        if name not in left_out
     ]
     found.sort(key=lambda entry: not entry.option.required)
     return {entry.key: entry for entry in found}
 
 
-def values_of(given: Mapping[str, Any], entries: Mapping[str, OptionEntry]) -> dict[str, Any]:
+def values_of(
+    given: Mapping[str, Any], entries: Mapping[str, OptionEntry]
+) -> dict[str, Any]:
     """Return field values by name for the values that a user gave by key.
 
     None, and False for a switch, count as not given.

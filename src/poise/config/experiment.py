@@ -37,7 +37,9 @@ class Experiment:
     @property
     def name(self) -> str:
         """A short name, from the file."""
-        return self.path.stem if self.path is not None else "experiment"
+        if self.path is not None:
+            return self.path.stem
+        return "experiment"
 
     @property
     def seeds(self) -> list[int]:
@@ -54,7 +56,9 @@ class Experiment:
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Prefix errors inside the block with the file and the line of the wrong option."""
+        """Prefix errors inside the block with the file and the line of the wrong
+        option.
+        """
         try:
             yield
         except (InvalidOption, IncompatibleParts) as error:
@@ -62,7 +66,9 @@ class Experiment:
             raise type(error)(message, error.hint, where=error.where) from error
 
     def place_of(self, where: tuple[str, ...]) -> str:
-        """Return where an option was written: the command line, or the file and its line."""
+        """Return where an option was written: the command line, or the file and its
+        line.
+        """
         for item in self.overrides:
             changed = path_in(item.partition("=")[0])
             shared = min(len(changed), len(where))
@@ -72,29 +78,37 @@ class Experiment:
             where = ("run", "personal")  # its place in older files
         line = line_of(self.text, where)
         file = str(self.path or "experiment")
-        return f"{file}, line {line}" if line else file
+        if line:
+            return f"{file}, line {line}"
+        return file
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Read an experiment file; ``overrides`` are ``table.key=value`` with TOML values."""
+    """Read an experiment file; ``overrides`` are ``table.key=value`` with TOML
+    values.
+    """
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidOption(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidOption(f"{file} is not a text file in UTF-8: {error.reason}") from error
+        raise InvalidOption(
+            f"{file} is not a text file in UTF-8: {error.reason}"
+        ) from error
     return parse(text, file, overrides)
 
 
-def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) -> Experiment:
+def parse(
+    text: str, path: Path | None = None, overrides: Iterable[str] = ()
+) -> Experiment:
     r"""Check the text of an experiment file.
 
     >>> parse("[data]\nsource='digits'\n[run]\nrounds=1\n[smapler]\nname='full'")
     Traceback (most recent call last):
     ...
-    poise.core.errors.InvalidOption: experiment, line 5: unknown table [smapler] (did you mean
-    'sampler'?)
+    poise.core.errors.InvalidOption: experiment, line 5: unknown table [smapler] (did
+    you mean 'sampler'?)
     """
     try:
         tables = tomllib.loads(text)
@@ -114,7 +128,9 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
 
 
 def migrated(tables: dict[str, Any]) -> dict[str, Any]:
-    """Convert the tables of older files: ``[run] personal = "batchnorm"`` becomes [personal]."""
+    """Convert the tables of older files: ``[run] personal = "batchnorm"`` becomes
+    [personal].
+    """
     run = tables.get("run")
     if not isinstance(run, dict) or "personal" not in run or "personal" in tables:
         return tables
@@ -123,19 +139,29 @@ def migrated(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tables(tables: Mapping[str, Any]) -> None:
-    """Raise for unknown tables, for values in place of tables, and for integers beyond 64 bits."""
+    """Raise for unknown tables, for values in place of tables, and for integers beyond
+    64 bits.
+    """
     for name, table in tables.items():
         if name not in TABLES:
-            raise InvalidOption(f"unknown table [{name}]", suggest(name, TABLES), where=(name,))
+            raise InvalidOption(
+                f"unknown table [{name}]", suggest(name, TABLES), where=(name,)
+            )
         if name == "attacks":
-            if not isinstance(table, list) or not all(isinstance(entry, dict) for entry in table):
-                raise InvalidOption("attacks must be an array of tables [[attacks]]", where=(name,))
+            if not isinstance(table, list) or not all(
+                isinstance(entry, dict) for entry in table
+            ):
+                raise InvalidOption(
+                    "attacks must be an array of tables [[attacks]]", where=(name,)
+                )
             continue
         if not isinstance(table, dict):
             raise InvalidOption(f"{name} must be a table [{name}]", where=(name,))
         for key, value in table.items():
             if _has_huge_integer(value):
-                raise InvalidOption(f"{key} has a whole number beyond 64 bits", where=(name, key))
+                raise InvalidOption(
+                    f"{key} has a whole number beyond 64 bits", where=(name, key)
+                )
 
 
 def _has_huge_integer(value: Any) -> bool:
@@ -153,7 +179,8 @@ def _override(tables: dict[str, Any], item: str) -> None:
     table, dot, option = key.strip().partition(".")
     if not equals or not dot or not option:
         raise InvalidOption(
-            f"--set {item!r} is not of the form table.key=value", "for example --set solver.lr=0.1"
+            f"--set {item!r} is not of the form table.key=value",
+            "for example --set solver.lr=0.1",
         )
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
@@ -166,6 +193,7 @@ def _override(tables: dict[str, Any], item: str) -> None:
             target = target.setdefault(step, {})
     if not isinstance(target, dict):
         raise InvalidOption(
-            f"--set {item!r}: there is no table {key.strip().rpartition('.')[0]!r} to change"
+            f"--set {item!r}: there is no table {key.strip().rpartition('.')[0]!r} to "
+            "change"
         )
     target[last] = parsed

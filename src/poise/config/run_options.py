@@ -1,4 +1,6 @@
-"""The options of a run, declared once, for `poise.train`, the table [run] and ``poise run``."""
+"""The options of a run, declared once, for `poise.train`, the table [run] and ``poise
+run``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class RunOptions:
         least=1,
     )
     time: float | None = option(None, "budget of simulated time.", above=0)
-    seed: int = option(0, "of every draw; the same seed gives the same run.", least=0, key="seeds")
+    seed: int = option(
+        0, "of every draw; the same seed gives the same run.", least=0, key="seeds"
+    )
     evaluate_every: int = option(
         1, "measure after every so many aggregations, and after the last.", least=1
     )
@@ -36,9 +40,12 @@ class RunOptions:
         'metrics beside the held-out ones, e.g. ``"client_loss"``.',
         example='["client_loss"]',
     )
-    keep: Keep = option("last", 'which models to keep: ``"all"``, ``"unlearnable"``, ``"last"``.')
+    keep: Keep = option(
+        "last", 'which models to keep: ``"all"``, ``"unlearnable"``, ``"last"``.'
+    )
     bad_updates: BadUpdates = option(
-        "stop", '``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.'
+        "stop",
+        '``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.',
     )
     backend: Any = option("local", "where work is executed, by name or as a part.")
     start: str | None = option(
@@ -63,7 +70,9 @@ class RunOptions:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], seed: int | None = None) -> RunOptions:
-        """Return the options of one seed from a table [run]; the first seed by default."""
+        """Return the options of one seed from a table [run]; the first seed by
+        default.
+        """
         check_keys(table, RUN_KEYS, "[run]")
         given = dict(table)
         seeds = seeds_in(table)
@@ -94,10 +103,13 @@ RUN_KEYS = tuple(declared.key for declared in options_of(RunOptions).values())
 def seeds_in(table: Mapping[str, Any]) -> list[int]:
     """Return the seeds of a table [run]; seed 0 by default."""
     seeds = table.get("seeds", [0])
-    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    whole = isinstance(seeds, list) and all(
+        type(seed) is int and seed >= 0 for seed in seeds
+    )
     if not whole or not seeds:
         raise InvalidOption(
-            "seeds must be a list of whole numbers, for example [0, 1, 2]", where=("seeds",)
+            "seeds must be a list of whole numbers, for example [0, 1, 2]",
+            where=("seeds",),
         )
     if len(set(seeds)) < len(seeds):
         raise InvalidOption(

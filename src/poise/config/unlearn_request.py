@@ -1,7 +1,7 @@
 """The options of an unlearning request, declared once.
 
-`poise.unlearn`, ``poise unlearn``, the JSON API, the form of the console, the table [requests] of
-presets and request.json are derived from the fields of `UnlearnRequest`.
+`poise.unlearn`, ``poise unlearn``, the JSON API, the form of the console, the table
+[requests] of presets and request.json are derived from the fields of `UnlearnRequest`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def parse_clients(text: str) -> tuple[int, ...]:
     bare = text.replace(" ", "")
     if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", bare):
         raise InvalidOption(
-            f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4", where=("clients",)
+            f"--clients {text!r} is not a list of clients",
+            "write 3,7 or 0..4",
+            where=("clients",),
         )
     clients: list[int] = []
     for item in bare.split(","):
@@ -82,7 +84,10 @@ class UnlearnRequest(Budget):
         50, "retrain for at least this many rounds.", least=0, label="Minimum rounds"
     )
     max_rounds: int = option(
-        10_000, "stop retraining after this many rounds.", least=1, label="Maximum rounds"
+        10_000,
+        "stop retraining after this many rounds.",
+        least=1,
+        label="Maximum rounds",
     )
     heuristic: bool = option(
         False,
@@ -133,7 +138,8 @@ class UnlearnRequest(Budget):
 
         Args:
             given: values by key; None for an option that is left out.
-            declared: the table [unlearning] of the training, for options that are left out.
+            declared: the table [unlearning] of the training, for options that are left
+                out.
         """
         entries = entries_of(cls)
         check_keys(given, entries, "a request")
@@ -146,7 +152,9 @@ class UnlearnRequest(Budget):
         values = vars(self)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the request already warned
-            return Budget(**{field.name: values[field.name] for field in fields(Budget)})
+            return Budget(
+                **{field.name: values[field.name] for field in fields(Budget)}
+            )
 
     def table(self) -> dict[str, Any]:
         """Return every option as plain data, for files and messages."""

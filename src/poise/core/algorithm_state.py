@@ -1,8 +1,8 @@
 """The vectors that server and clients keep between rounds.
 
-Solvers with a `Memory` (SCAFFOLD, FedDyn, …), channels, attacks and personal layers keep such
-vectors. `AlgorithmState` holds all of them; `LocalState` holds those of one group of clients while
-they work.
+Solvers with a `Memory` (SCAFFOLD, FedDyn, …), channels, attacks and personal layers
+keep such vectors. `AlgorithmState` holds all of them; `LocalState` holds those of one
+group of clients while they work.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ def memory_of(solver: Solver) -> Memory | None:
 
 @lru_cache
 def _remembers(kind: type) -> bool:
-    """Return whether solvers of a class satisfy `Remembers`; cached, since every round asks."""
-    return hasattr(kind, "memory") or "memory" in vars(kind).get("__dataclass_fields__", ())
+    """Return whether solvers of a class satisfy `Remembers`; cached, since every round
+    asks.
+    """
+    return hasattr(kind, "memory") or "memory" in vars(kind).get(
+        "__dataclass_fields__", ()
+    )
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class AlgorithmState:
 
     Args:
         shared: the server's vectors, by name.
-        sent: the shared vectors that went out with each model version still in flight, by version.
+        sent: the shared vectors that went out with each model version still in flight,
+            by version.
         client_state: each client's own vectors, by client.
     """
 
@@ -50,13 +55,17 @@ class AlgorithmState:
     client_state: Mapping[int, NamedVectors] = field(default_factory=dict)
 
     def sending(self, version: int) -> AlgorithmState:
-        """Return the state after the shared vectors went out with this model version."""
+        """Return the state after the shared vectors went out with this model
+        version.
+        """
         if not self.shared:
             return self
         return replace(self, sent={**self.sent, version: self.shared})
 
     def landed(self, versions_in_flight: Iterable[int]) -> AlgorithmState:
-        """Return the state without the sent vectors of versions that no client works on."""
+        """Return the state without the sent vectors of versions that no client works
+        on.
+        """
         still_in_flight = set(versions_in_flight)
         sent = {v: vectors for v, vectors in self.sent.items() if v in still_in_flight}
         return replace(self, sent=sent)
@@ -86,8 +95,12 @@ class AlgorithmState:
         return flat
 
     @classmethod
-    def of(cls, tensors: NamedVectors, client_state: Mapping[int, NamedVectors]) -> AlgorithmState:
-        """Rebuild the state from the tensors in the ledger; the inverse of `tensors`."""
+    def of(
+        cls, tensors: NamedVectors, client_state: Mapping[int, NamedVectors]
+    ) -> AlgorithmState:
+        """Rebuild the state from the tensors in the ledger; the inverse of
+        `tensors`.
+        """
         shared: dict[str, Vector] = {}
         sent: dict[int, dict[str, Vector]] = {}
         for key, vector in tensors.items():
@@ -101,7 +114,9 @@ class AlgorithmState:
 
 @dataclass(frozen=True)
 class LocalState:
-    """The vectors that a group of clients has when it starts to work on one model version."""
+    """The vectors that a group of clients has when it starts to work on one model
+    version.
+    """
 
     memory: Memory | None
     shared: NamedVectors
@@ -118,7 +133,8 @@ class LocalState:
     ) -> LocalState:
         """Look up the vectors of these clients.
 
-        Before the server has sent shared vectors, clients use the memory's initial ones.
+        Before the server has sent shared vectors, clients use the memory's initial
+        ones.
         """
         memory = memory_of(solver)
         if memory is None:
@@ -129,7 +145,9 @@ class LocalState:
         return cls(memory, shared, client_state)
 
     def point(self) -> Callable[[Stack], Stack] | None:
-        """Return the map to the points of the gradients; None for the clients' own models."""
+        """Return the map to the points of the gradients; None for the clients' own
+        models.
+        """
         if self.memory is None:
             return None
         return self.memory.point(self.client_state)
@@ -144,13 +162,17 @@ class LocalState:
         """Return the vectors that each client keeps after its work."""
         if self.memory is None or not self.memory.keeps:
             return {}
-        return self.memory.client_state_after(self.client_state, self.shared, deltas, steps, rate)
+        return self.memory.client_state_after(
+            self.client_state, self.shared, deltas, steps, rate
+        )
 
 
 def absorb_updates(
     memory: Memory, algorithm_state: AlgorithmState, updates: RoundUpdates
 ) -> tuple[AlgorithmState, Vector | None]:
-    """Update the server's vectors; return the new state and the shift of the direction, if any."""
+    """Update the server's vectors; return the new state and the shift of the direction,
+    if any.
+    """
     if not len(updates):
         return algorithm_state, None
     versions = updates.versions.tolist()
@@ -170,7 +192,9 @@ class PersonalModels:
     algorithm_state: AlgorithmState
 
     def __call__(self, theta: Vector, client: int) -> Vector:
-        """Return the model with the client's personal values; the model itself without any."""
+        """Return the model with the client's personal values; the model itself without
+        any.
+        """
         personal = self.algorithm_state.client_state.get(client, {}).get(PERSONAL)
         if personal is None:
             return theta

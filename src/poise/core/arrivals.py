@@ -33,15 +33,18 @@ class Arrivals:
     """The answers to m assignments, one row each.
 
     Args:
-        payload: the updates as they travelled, one row per assignment (`poise.engine.wire.Wire`
-            decodes them).
+        payload: the updates as they travelled, one row per assignment
+            (`poise.engine.wire.Wire` decodes them).
         samples: how many samples each client declares, (m,).
         steps: how many local steps each client made, (m,).
-        loss_before: reported losses before the work, (m,); None where no part needs them.
+        loss_before: reported losses before the work, (m,); None where no part needs
+            them.
         loss_after: likewise after the work.
-        norms: lengths of the updates, (m,); None where the server measures them after decoding.
+        norms: lengths of the updates, (m,); None where the server measures them after
+            decoding.
         client_state: the vectors that each client keeps from now on, (m, ...) by name.
-        reasons: why the server must refuse each row, "" for a good row; empty if all are good.
+        reasons: why the server must refuse each row, "" for a good row; empty if all
+            are good.
     """
 
     payload: Mapping[str, torch.Tensor]
@@ -92,8 +95,8 @@ class Arrivals:
 def rows_of(value: Columns, rows: Ints) -> Columns:
     """Select rows of every column of a frozen dataclass.
 
-    A column is an array, a tensor, a mapping of these, or a tuple of strings. A field is a column
-    unless its metadata contain ``shared``.
+    A column is an array, a tensor, a mapping of these, or a tuple of strings. A field
+    is a column unless its metadata contain ``shared``.
     """
     import torch
 
@@ -106,13 +109,16 @@ def rows_of(value: Columns, rows: Ints) -> Columns:
 
 
 def changed(value: Columns, **changes: Any) -> Columns:
-    """Copy a frozen dataclass with other values of some fields, and without cached properties.
+    """Copy a frozen dataclass with other values of some fields, and without cached
+    properties.
 
-    Does what `dataclasses.replace` does in a tenth of the time: an asynchronous run copies once
-    per update.
+    Does what `dataclasses.replace` does in a tenth of the time: an asynchronous run
+    copies once per update.
     """
     copy = object.__new__(type(value))
-    fields_of_value = {name: vars(value)[name] for name in _field_names(type(value)).every}
+    fields_of_value = {
+        name: vars(value)[name] for name in _field_names(type(value)).every
+    }
     vars(copy).update(fields_of_value, **changes)
     return copy
 
@@ -132,13 +138,19 @@ def _field_names(kind: type) -> _FieldNames:
 
 
 def _column_rows(column: Column, rows: Ints, index: torch.Tensor) -> Column:
-    """Return the selected rows of one column; ``index`` holds the same rows as a tensor."""
+    """Return the selected rows of one column; ``index`` holds the same rows as a
+    tensor.
+    """
     if column is None:
         return None
     if isinstance(column, Mapping):
-        return {name: _array_rows(values, rows, index) for name, values in column.items()}
+        return {
+            name: _array_rows(values, rows, index) for name, values in column.items()
+        }
     if isinstance(column, tuple):
-        return tuple(column[row] for row in rows.tolist()) if column else ()
+        if column:
+            return tuple(column[row] for row in rows.tolist())
+        return ()
     return _array_rows(column, rows, index)
 
 

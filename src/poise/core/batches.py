@@ -1,8 +1,8 @@
 """Which samples each client uses at each local step.
 
-Batches are drawn without replacement within an epoch; the last batch of an epoch is as small as the
-number of samples left. A client's batches depend on (seed, version, client) and its own size, never
-on the other clients of the cohort.
+Batches are drawn without replacement within an epoch; the last batch of an epoch is as
+small as the number of samples left. A client's batches depend on (seed, version,
+client) and its own size, never on the other clients of the cohort.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from poise.core.types import Ints
 class Batch:
     """Positions of one step's samples inside the clients' shards.
 
-    Row k has ``counts[k]`` samples. A short row is filled up with its first position; the filling
-    must get weight zero.
+    Row k has ``counts[k]`` samples. A short row is filled up with its first position;
+    the filling must get weight zero.
     """
 
     positions: torch.Tensor  # (a, b) int64
@@ -34,8 +34,8 @@ class Batch:
 class BatchPlan:
     """All batches of m clients; iterating yields one `Batch` per local step.
 
-    The clients must be ordered by their number of steps, most first, so that the clients still
-    working at step k are a prefix.
+    The clients must be ordered by their number of steps, most first, so that the
+    clients still working at step k are a prefix.
     """
 
     positions: torch.Tensor  # (K, m, b)
@@ -43,13 +43,22 @@ class BatchPlan:
 
     @classmethod
     def draw(
-        cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None
+        cls,
+        streams: U64,
+        sizes: Ints,
+        offsets: Ints,
+        steps: Ints,
+        batch_size: int | None,
     ) -> BatchPlan:
-        """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
+        """Draw the batches of clients with these stream keys, sizes and numbers of
+        steps.
+        """
         width = int(batch_widths(sizes, batch_size).max())
         positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)
         counts = np.zeros(positions.shape[:2], dtype=np.int64)
-        for size, count in sorted(set(zip(sizes.tolist(), steps.tolist(), strict=True))):
+        for size, count in sorted(
+            set(zip(sizes.tolist(), steps.tolist(), strict=True))
+        ):
             rows = np.flatnonzero((sizes == size) & (steps == count))
             b = min(size, batch_size or size)
             order, lengths = _epochs(streams[rows], size, steps=count, b=b)
@@ -80,10 +89,10 @@ class BatchPlan:
 def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:
     """Return how many positions a client's batches take, padding included.
 
-    A client with fewer samples than the batch size (or any client, if a step takes all samples) is
-    padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, … Clients of similar size can then work in one
-    stack, and each keeps the shape that it has alone: the result has the same bits whatever other
-    clients the cohort has.
+    A client with fewer samples than the batch size (or any client, if a step takes all
+    samples) is padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, … Clients of similar
+    size can then work in one stack, and each keeps the shape that it has alone: the
+    result has the same bits whatever other clients the cohort has.
 
     >>> batch_widths(np.array([5, 9, 40, 100]), 50)
     array([ 6, 12, 48, 50])
@@ -97,11 +106,15 @@ def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:
 
 
 def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:
-    """Draw for clients of one size: positions (steps, rows, b) and batch lengths (steps,)."""
+    """Draw for clients of one size: positions (steps, rows, b) and batch lengths
+    (steps,).
+    """
     per_epoch = -(-size // b)
     slots = np.arange(steps) % per_epoch
     lengths = np.minimum(b, size - slots * b)
-    order = np.zeros((len(streams), -(-steps // per_epoch), per_epoch * b), dtype=np.int64)
+    order = np.zeros(
+        (len(streams), -(-steps // per_epoch), per_epoch * b), dtype=np.int64
+    )
     for epoch in range(order.shape[1]):
         need = min(size, (steps - epoch * per_epoch) * b)
         drawn = permutations(words(streams, 1, start=epoch)[:, 0], size, need)
@@ -109,7 +122,9 @@ def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:
         order[:, epoch, drawn.shape[1] :] = drawn[:, :1]
     batches = order.reshape(len(streams), -1, b)[:, :steps]
     short = lengths < b
-    if short.any():  # fill a short batch with its own first sample, never with another epoch's
+    if (
+        short.any()
+    ):  # fill a short batch with its own first sample, never with another epoch's
         tail = np.arange(b)[None, :] >= lengths[:, None]
         batches = np.where(tail[None], batches[:, :, :1], batches)
     return batches.transpose(1, 0, 2), lengths

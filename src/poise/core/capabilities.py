@@ -1,8 +1,8 @@
 """Abilities that a part may have beyond the protocol of its slot.
 
-Test for them with ``isinstance``. A caller that relies on an answer (a closed form, a law) must
-also check `poise.core.traits.still_holds`: a subclass may have replaced the method that the answer
-describes.
+Test for them with ``isinstance``. A caller that relies on an answer (a closed form, a
+law) must also check `poise.core.traits.still_holds`: a subclass may have replaced the
+method that the answer describes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ class PerClient(Protocol):
     """A part with options that hold one value per client."""
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """Return the part for the clients ``stay``, renumbered 0, 1, … in this order."""
+        """Return the part for the clients ``stay``, renumbered 0, 1, … in this
+        order.
+        """
 
 
-# samplers -----------------------------------------------------------------------------------------
+# samplers -----------------------------------------------------------------------------
+# ------------
 
 
 @runtime_checkable
@@ -52,13 +55,17 @@ class ClientFacts:
 class HasStatisticsGiven(Protocol):
     """A sampler whose moments depend on more than the importance."""
 
-    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
+    def statistics_given(
+        self, importance: Floats, known: ClientFacts
+    ) -> WeightStatistics:
         """Return the moments of omega_i, given facts about the clients."""
 
 
 @dataclass(frozen=True)
 class Coins:
-    """Client i is drawn with probability ``chances[i]``, and then has weight ``weights[i]``."""
+    """Client i is drawn with probability ``chances[i]``, and then has weight
+    ``weights[i]``.
+    """
 
     chances: Floats  # (N,), at most 1
     weights: Floats  # (N,)
@@ -69,10 +76,13 @@ class HasCoins(Protocol):
     """A sampler that draws every client independently of the others."""
 
     def coins(self, importance: Floats) -> Coins:
-        """Return the probabilities and weights of clients with this importance, (N,)."""
+        """Return the probabilities and weights of clients with this importance,
+        (N,).
+        """
 
 
-# clocks -------------------------------------------------------------------------------------------
+# clocks -------------------------------------------------------------------------------
+# ------------
 
 
 @runtime_checkable
@@ -80,7 +90,9 @@ class KnowsLongRunWeights(Protocol):
     """A clock that knows how often each client arrives in the long run."""
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """Return the unbiased weights d_i, (N,); None for ``durations`` means the clock's own."""
+        """Return the unbiased weights d_i, (N,); None for ``durations`` means the
+        clock's own.
+        """
 
 
 @runtime_checkable
@@ -95,10 +107,13 @@ class KnowsNextStart(Protocol):
     """Times during which clients may be away."""
 
     def next(self, now: float) -> float:
-        """Return the first time after now at which any client can start; inf if none can."""
+        """Return the first time after now at which any client can start; inf if none
+        can.
+        """
 
 
-# weightings ---------------------------------------------------------------------------------------
+# weightings ---------------------------------------------------------------------------
+# ------------
 
 
 @dataclass(frozen=True)
@@ -149,7 +164,8 @@ class EndsWith(Protocol):
         """The weighting in use at the end of the run."""
 
 
-# solvers and servers ------------------------------------------------------------------------------
+# solvers and servers
+# ------------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -169,7 +185,8 @@ class Seeded(Protocol):
         """Return the server with draws that depend on the run's seed and its own."""
 
 
-# tasks and federations ----------------------------------------------------------------------------
+# tasks and federations
+# ----------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -197,4 +214,6 @@ class LetsClientsLeave(Protocol):
         """Number of clients."""
 
     def without(self, clients: Sequence[int] | Ints) -> Any:
-        """Return the federation without these clients; the others are renumbered in order."""
+        """Return the federation without these clients; the others are renumbered in
+        order.
+        """

@@ -30,11 +30,14 @@ class TimesWithLaws(Times, Protocol):
         """E[T_i], (N,)."""
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """E[ceil(T_i / dt)], (N,): how many windows of length dt the work of client i takes."""
+        """E[ceil(T_i / dt)], (N,): how many windows of length dt the work of client i
+        takes.
+        """
 
 
 Durations: TypeAlias = str | Sequence[float] | np.ndarray | DurationsPart | None
-"""One number per client, a scenario ``"F<percent>"``, a part such as Exponential, or None.
+"""One number per client, a scenario ``"F<percent>"``, a part such as Exponential, or
+None.
 
 None means one unit of time for every client.
 """
@@ -62,7 +65,9 @@ class FixedDurations:
         return self.of(np.arange(clients), 0, 0, 0.0)
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """``ceil(tau_i / dt)``; work that ends exactly with a window belongs to that window."""
+        """``ceil(tau_i / dt)``; work that ends exactly with a window belongs to that
+        window.
+        """
         return np.ceil(self.mean(clients) / dt * (1 - SAME))
 
 
@@ -80,11 +85,15 @@ def scenario(name: str, clients: int) -> Floats:
             f"unknown durations {name!r}", "use a scenario F0 … F99, for example 'F80'"
         )
     spread = int(match.group(1)) / 100
-    return np.asarray(1.0 - np.arange(clients) * (spread / max(clients - 1, 1)), dtype=np.float64)
+    return np.asarray(
+        1.0 - np.arange(clients) * (spread / max(clients - 1, 1)), dtype=np.float64
+    )
 
 
 def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
-    """Check durations, and their number if ``clients`` is known; return them as times."""
+    """Check durations, and their number if ``clients`` is known; return them as
+    times.
+    """
     if given is None:
         return FixedDurations()
     if isinstance(given, DurationsPart):
@@ -109,7 +118,9 @@ def durations_for(given: Durations, stay: Sequence[int]) -> Durations:
     return given
 
 
-def client_durations(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:
+def client_durations(
+    given: str | Sequence[float] | np.ndarray, clients: int | None
+) -> Floats:
     """Return one checked duration per client, from numbers or a scenario."""
     if isinstance(given, str):
         return scenario(given, clients or 2)
@@ -119,7 +130,10 @@ def client_durations(given: str | Sequence[float] | np.ndarray, clients: int | N
         raise InvalidOption(
             f"durations must be numbers: {error}", "give one number per client"
         ) from error
-    require(tau.ndim == 1 and len(tau) > 0, "durations must be a list of numbers, one per client")
+    require(
+        tau.ndim == 1 and len(tau) > 0,
+        "durations must be a list of numbers, one per client",
+    )
     bad_clients = np.flatnonzero(~(np.isfinite(tau) & (tau > 0)))
     if len(bad_clients):
         raise InvalidOption(f"duration of client {bad_clients[0]} must be above 0")

@@ -27,7 +27,9 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
 
 @dataclass(frozen=True)
 class Moving:
-    """The global model and the state of the server optimiser that moves its trainable entries."""
+    """The global model and the state of the server optimiser that moves its trainable
+    entries.
+    """
 
     theta: Vector
     trainable: int  # the optimiser moves theta[:trainable]
@@ -35,14 +37,19 @@ class Moving:
 
 
 def step(
-    at: Moving, direction: Vector, weights: Floats, server: Server, *, shift: Vector | None = None
+    at: Moving,
+    direction: Vector,
+    weights: Floats,
+    server: Server,
+    *,
+    shift: Vector | None = None,
 ) -> tuple[Vector, ServerState]:
     """Apply an aggregated direction; return the next global model and server state.
 
-    Only trainable entries go through the server optimiser. Batch-norm statistics and other buffers
-    are averages, not optimisation variables: they move by the same weighted sum, scaled so that the
-    weights never exceed one in total (a variance must stay inside the range of the variances that
-    it averages).
+    Only trainable entries go through the server optimiser. Batch-norm statistics and
+    other buffers are averages, not optimisation variables: they move by the same
+    weighted sum, scaled so that the weights never exceed one in total (a variance must
+    stay inside the range of the variances that it averages).
 
     Args:
         at: the present model and server state.

@@ -24,14 +24,18 @@ class PoiseError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "", *, where: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, message: str, hint: str = "", *, where: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.where = where
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        if self.hint:
+            return f"{self.message} ({self.hint})"
+        return self.message
 
 
 class InvalidOption(PoiseError):
@@ -82,7 +86,9 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def require(condition: bool, message: str, hint: str = "", *, where: str = "") -> None:
-    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the wrong option."""
+    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the wrong
+    option.
+    """
     if not condition:
         raise InvalidOption(message, hint, where=(where,) if where else ())
 

@@ -1,7 +1,7 @@
 """Protocols of federations and tasks.
 
-`FederationLike` and `TaskLike` list the members that every run needs. The other protocols describe
-abilities of some federations; test for them with ``isinstance``.
+`FederationLike` and `TaskLike` list the members that every run needs. The other
+protocols describe abilities of some federations; test for them with ``isinstance``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class FederationLike(Protocol):
     """The clients and their data.
 
-    `poise.federation`, `poise.quadratics`, the nodes of a deployment, or your own class.
+    `poise.federation`, `poise.quadratics`, the nodes of a deployment, or your own
+    class.
     """
 
     @property
@@ -41,18 +42,26 @@ class FederationLike(Protocol):
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [data] that recreates this federation; None if Python objects define it."""
+        """The table [data] that recreates this federation; None if Python objects
+        define it.
+        """
 
 
 class TaskLike(Protocol):
-    """The model and the loss: `poise.task`, the task of `poise.quadratics`, or your own class."""
+    """The model and the loss: `poise.task`, the task of `poise.quadratics`, or your own
+    class.
+    """
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [task] that recreates this task; None if Python objects define it."""
+        """The table [task] that recreates this task; None if Python objects define
+        it.
+        """
 
     def bind(self, federation: Any, device: str = "cpu") -> Oracle:
-        """Return the gradient oracle on a federation; raises if the task cannot use it."""
+        """Return the gradient oracle on a federation; raises if the task cannot use
+        it.
+        """
 
 
 class ReadableFederation(FederationLike, Protocol):
@@ -101,7 +110,9 @@ class HasDigest(Protocol):
 
 @runtime_checkable
 class SendsMessages(Protocol):
-    """A federation whose clients compute their own messages for the similarity graph."""
+    """A federation whose clients compute their own messages for the similarity
+    graph.
+    """
 
     def messages(self) -> Floats:
         """One message per client, (N, D)."""

@@ -1,4 +1,6 @@
-"""The last update of every client and their similarities, for samplers that cluster clients."""
+"""The last update of every client and their similarities, for samplers that cluster
+clients.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,12 @@ ClusterClients = Callable[[Floats], SamplingDistributions]
 
 @dataclass
 class Gradients:
-    """Representative gradients G_i = last theta_i - theta, zero for a client that never worked.
+    """Representative gradients G_i = last theta_i - theta, zero for a client that never
+    worked.
 
-    Each round computes only the rows of clients that worked: O(N m d). A similarity depends on its
-    two updates alone, and rows are written in the order of the records, so that a matrix rebuilt
-    from the ledger is the same to the bit.
+    Each round computes only the rows of clients that worked: O(N m d). A similarity
+    depends on its two updates alone, and rows are written in the order of the records,
+    so that a matrix rebuilt from the ledger is the same to the bit.
 
     Source: [Fraboni 2023, §3.5].
     """
@@ -40,7 +43,9 @@ class Gradients:
     alike: Floats = field(init=False)  # (N, N)
     _rows: Stack | None = None
     _norms: Vector = field(init=False)
-    _stale: list[int] = field(default_factory=list)  # clients whose similarities are out of date
+    _stale: list[int] = field(
+        default_factory=list
+    )  # clients whose similarities are out of date
     _used: SamplingDistributions | None = None
     _prefetched: Future[SamplingDistributions] | None = None
     _pool: ThreadPoolExecutor | None = None
@@ -50,7 +55,9 @@ class Gradients:
         self._norms = torch.zeros(self.clients, dtype=torch.float64)
 
     def add(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
-        """Store the updates of these clients, in this order; return the stored rows by client."""
+        """Store the updates of these clients, in this order; return the stored rows by
+        client.
+        """
         if self._prefetched is not None:
             self._prefetched.result()  # the background thread still reads the rows
         if self._rows is None and len(clients):
@@ -62,11 +69,13 @@ class Gradients:
         self._stale += clients
         return {c: self._rows[c] for c in clients if self._rows is not None}
 
-    def sampling_distributions(self, make: ClusterClients, ahead: bool) -> SamplingDistributions:
+    def sampling_distributions(
+        self, make: ClusterClients, ahead: bool
+    ) -> SamplingDistributions:
         """Return the distributions that ``make`` computes from the similarities.
 
-        With ``ahead``, return those of the previous call, and compute the next ones in the
-        background.
+        With ``ahead``, return those of the previous call, and compute the next ones in
+        the background.
         """
         if not ahead:
             return make(self.refreshed())
@@ -97,7 +106,9 @@ class Gradients:
         return self.alike
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the prefetched distributions in use, which the ledger needs for a resume."""
+        """Return the prefetched distributions in use, which the ledger needs for a
+        resume.
+        """
         if self._used is None:
             return {}
         return {

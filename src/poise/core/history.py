@@ -28,7 +28,8 @@ class RecordWatcher(Protocol):
 
 @dataclass
 class History:
-    """A summary of all records so far; the same after a resume as in an uninterrupted run.
+    """A summary of all records so far; the same after a resume as in an uninterrupted
+    run.
 
     Args:
         lowest_loss: by client, the lowest loss that it reported.
@@ -60,7 +61,9 @@ class History:
                 self.last_loss[c.client] = c.loss_before
             for loss in (c.loss_before, c.loss_after):
                 if loss is not None:
-                    self.lowest_loss[c.client] = min(loss, self.lowest_loss.get(c.client, np.inf))
+                    self.lowest_loss[c.client] = min(
+                        loss, self.lowest_loss.get(c.client, np.inf)
+                    )
         self.psi.add(record)
         if self.watch is not None:
             self.watch.add(record)
@@ -73,8 +76,12 @@ class History:
                 better = min if name.endswith(("loss", "mae")) else max
                 self.reached[name] = better(value, self.reached.get(name, value))
 
-    def add_updates(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
-        """Add the updates, if a sampler needs them; return what the ledger keeps per client."""
+    def add_updates(
+        self, clients: list[int], updates: Stack
+    ) -> dict[int, dict[str, Vector]]:
+        """Add the updates, if a sampler needs them; return what the ledger keeps per
+        client.
+        """
         if self.gradients is None:
             return {}
         rows = self.gradients.add(clients, updates)
@@ -86,32 +93,48 @@ class History:
         client_states: Mapping[int, Mapping[str, Vector]],
         tensors: Mapping[str, torch.Tensor],
     ) -> None:
-        """Load the history from the records, client states and tensors in the ledger."""
+        """Load the history from the records, client states and tensors in the
+        ledger.
+        """
         for record in records:
             self.add(record)
         if self.gradients is not None:
             self.gradients.restore(client_states, records, tensors)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that the ledger stores for the sampler beside the model."""
-        return {} if self.gradients is None else self.gradients.tensors()
+        """Return the tensors that the ledger stores for the sampler beside the
+        model.
+        """
+        if self.gradients is None:
+            return {}
+        return self.gradients.tensors()
 
     @property
     def excluded(self) -> frozenset[int]:
         """Clients whose contributions have weight 0."""
-        return frozenset() if self.watch is None else self.watch.excluded
+        if self.watch is None:
+            return frozenset()
+        return self.watch.excluded
 
     def lowest(self, clients: Ints) -> Floats:
-        """The lowest loss that each of these clients has reported; inf for a new client."""
-        return np.array([self.lowest_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
+        """The lowest loss that each of these clients has reported; inf for a new
+        client.
+        """
+        return np.array(
+            [self.lowest_loss.get(int(c), np.inf) for c in clients], dtype=np.float64
+        )
 
     def participations(self, clients: Ints) -> Ints:
         """In how many aggregations each of these clients has taken part."""
-        return np.array([self.taken_part.get(int(c), 0) for c in clients], dtype=np.int64)
+        return np.array(
+            [self.taken_part.get(int(c), 0) for c in clients], dtype=np.int64
+        )
 
     def losses(self, clients: Ints) -> Floats:
         """The loss that each of these clients reported last; inf for a new client."""
-        return np.array([self.last_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
+        return np.array(
+            [self.last_loss.get(int(c), np.inf) for c in clients], dtype=np.float64
+        )
 
     def norms(self, clients: int) -> Floats:
         """The length of every client's last update, (N,); nan for a new client."""

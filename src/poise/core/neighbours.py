@@ -1,4 +1,6 @@
-"""The mean of its neighbours' last local models, which the server sends to each client."""
+"""The mean of its neighbours' last local models, which the server sends to each
+client.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def sent(
         return algorithm_state
     client_state = algorithm_state.client_state
     first = algorithm_state.shared[FIRST]
-    models = torch.stack([client_state.get(j, {}).get(LOCAL, first) for j in range(len(shares))])
+    models = torch.stack(
+        [client_state.get(j, {}).get(LOCAL, first) for j in range(len(shares))]
+    )
     rows = shares[[assignment.client for assignment in started]]
     means = torch.from_numpy(rows / rows.sum(axis=1, keepdims=True)).to(models) @ models
     states = dict(client_state)

@@ -22,12 +22,16 @@ HINT = (
 def mkl_mode() -> str:
     """Return MKL's reproducibility mode: ``off`` is no guarantee; empty without MKL.
 
-    Importing `poise` sets a fixed code path (``MKL_CBWR``), but MKL reads the setting only at its
-    first call.
+    Importing `poise` sets a fixed code path (``MKL_CBWR``), but MKL reads the setting
+    only at its first call.
     """
-    torch.ones(64, 64) @ torch.ones(64, 64)  # makes MKL read its setting, if it has not yet
+    torch.ones(64, 64) @ torch.ones(
+        64, 64
+    )  # makes MKL read its setting, if it has not yet
     try:
-        library = ctypes.CDLL(os.fspath(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        library = ctypes.CDLL(
+            os.fspath(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+        )
         mode = int(library.mkl_serv_cbwr_get(-1))
     except (OSError, AttributeError):
         return ""

@@ -1,8 +1,8 @@
 """Options of runs and requests, declared once as fields of a frozen dataclass.
 
-`option` declares a field with its default, help text and bounds. `check_options` checks an instance
-against its declarations. Python signatures, tables of experiment files, command lines, the JSON API
-and forms are derived from `options_of`.
+`option` declares a field with its default, help text and bounds. `check_options` checks
+an instance against its declarations. Python signatures, tables of experiment files,
+command lines, the JSON API and forms are derived from `options_of`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from poise.core.errors import InvalidOption, suggest
 
@@ -34,11 +43,14 @@ class OptionDeclaration:
         most: the largest valid value.
         below: values must be smaller than this.
         example: a valid value, for error messages.
-        key: the option's name in files, on command lines and in forms; the field's name by default.
+        key: the option's name in files, on command lines and in forms; the field's name
+            by default.
         label: the option's label in forms; its name by default.
-        switch: the value that the bare option sets on a command line; ``True`` by default.
+        switch: the value that the bare option sets on a command line; ``True`` by
+            default.
         parser: converts the text of command lines, forms and the JSON API to the value.
-        inherits: whether a request without the option uses the value declared at training time.
+        inherits: whether a request without the option uses the value declared at
+            training time.
         advanced: whether forms hide the option at first.
     """
 
@@ -90,7 +102,9 @@ class Option:
         return tuple(choices)
 
     def checked(self, value: Any) -> Any:
-        """Return the value as plain Python data; raise if its type or range is wrong."""
+        """Return the value as plain Python data; raise if its type or range is
+        wrong.
+        """
         if not fits(value, self.type):
             raise self._wrong_type(value)
         value = plain(value)
@@ -105,8 +119,13 @@ class Option:
         """Return the error for a value of the wrong type."""
         if self.choices:
             hint = suggest(str(value), map(str, self.choices))
-            return InvalidOption(f"{self.name} = {value!r} is not known", hint, where=(self.key,))
-        example = f"for example {self.declared.example}" if self.declared.example else ""
+            return InvalidOption(
+                f"{self.name} = {value!r} is not known", hint, where=(self.key,)
+            )
+        if self.declared.example:
+            example = f"for example {self.declared.example}"
+        else:
+            example = ""
         return InvalidOption(
             f"{self.name} must be {describe_type(self.type)}, not {value!r}",
             example,
@@ -140,13 +159,17 @@ class Option:
 
 
 def option(default: Any = MISSING, help: str = "", **more: Any) -> Any:
-    """Declare an option as a field of a dataclass; ``more`` goes to `OptionDeclaration`."""
+    """Declare an option as a field of a dataclass; ``more`` goes to
+    `OptionDeclaration`.
+    """
     declaration = OptionDeclaration(help, **more)
     return dataclasses.field(default=default, metadata={"declared": declaration})
 
 
 def options_of(kind: type) -> dict[str, Option]:
-    """Return the options that a dataclass declares, by name, in the order of its fields."""
+    """Return the options that a dataclass declares, by name, in the order of its
+    fields.
+    """
     hints = get_type_hints(kind)
     options = {}
     for field in dataclasses.fields(kind):
@@ -164,18 +187,24 @@ def values_of(instance: DataclassInstance) -> dict[str, Any]:
 
 
 def check_options(instance: DataclassInstance) -> None:
-    """Check every option of a frozen dataclass, and replace its values by plain Python data."""
+    """Check every option of a frozen dataclass, and replace its values by plain Python
+    data.
+    """
     values = values_of(instance)
     for name, declared in options_of(type(instance)).items():
         object.__setattr__(instance, name, declared.checked(values[name]))
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], title: str) -> None:
-    """Raise for a key of a table that is not an option; ``title`` names the table in the error."""
+    """Raise for a key of a table that is not an option; ``title`` names the table in
+    the error.
+    """
     names = list(known)
     for key in table:
         if key not in names:
-            raise InvalidOption(f"{title} has no key {key!r}", suggest(key, names), where=(key,))
+            raise InvalidOption(
+                f"{title} has no key {key!r}", suggest(key, names), where=(key,)
+            )
 
 
 def plain(value: Any) -> Any:
@@ -196,7 +225,9 @@ def plain(value: Any) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has the annotated type; a whole number is a number, a bool is not."""
+    """Return whether a value has the annotated type; a whole number is a number, a bool
+    is not.
+    """
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -210,7 +241,9 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if origin in (tuple, list, Sequence):
         item = _item_type(hint)
-        return isinstance(value, list | tuple) and all(fits(entry, item) for entry in value)
+        return isinstance(value, list | tuple) and all(
+            fits(entry, item) for entry in value
+        )
     return isinstance(value, origin or hint)
 
 
@@ -227,7 +260,9 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _item_type(hint: Any) -> Any:
-    """Return the item type of a sequence of numbers or texts; Any for every other sequence."""
+    """Return the item type of a sequence of numbers or texts; Any for every other
+    sequence.
+    """
     kinds = [kind for kind in get_args(hint) if kind is not Ellipsis]
     if len(kinds) == 1 and kinds[0] in (int, float, str):
         return kinds[0]

@@ -1,9 +1,9 @@
 """Parts: frozen dataclasses that are also the configuration of a run.
 
-``@part("sampler", "uniform")`` turns a class into a frozen dataclass, checks its values against its
-annotations, and registers it under its name in the slot. `build` makes a part from a table of an
-experiment file and raises for unknown keys, with the nearest known key as a hint; `describe` is its
-inverse.
+``@part("sampler", "uniform")`` turns a class into a frozen dataclass, checks its values
+against its annotations, and registers it under its name in the slot. `build` makes a
+part from a table of an experiment file and raises for unknown keys, with the nearest
+known key as a hint; `describe` is its inverse.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ OURS = "poise."
 """The prefix of poise's own modules."""
 
 OWN = ":"
-"""Separates module and class in the name of an object whose class is not a declared part."""
+"""Separates module and class in the name of an object whose class is not a declared
+part."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -69,7 +70,9 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
 
         def check(self: DataclassInstance) -> None:
             for name, value in values_of(self).items():
-                object.__setattr__(self, name, _frozen(value))  # comparable and hashable values
+                object.__setattr__(
+                    self, name, _frozen(value)
+                )  # comparable and hashable values
             _check_types(self)
             if check_values is not None:
                 check_values(self)
@@ -96,7 +99,10 @@ def _refuse_name_of_poise(slot: str, name: str, cls: type) -> None:
     if known.__module__.startswith(OURS):
         owner = f"poise's {slot} {known.__name__}"
         raise InvalidOption(
-            f"{cls.__module__}.{cls.__qualname__}: the name {name!r} belongs to {owner}",
+            (
+                f"{cls.__module__}.{cls.__qualname__}: the name {name!r} belongs to "
+                f"{owner}"
+            ),
             "declare the class under another name",
         )
 
@@ -107,11 +113,15 @@ def parts_of(slot: str) -> dict[str, type]:
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``; ``title`` names the table in errors."""
+    """Make a part from ``{"name": …, option: value, …}``; ``title`` names the table in
+    errors.
+    """
     title = title or f"[{slot}]"
     options = dict(table)
     cls = _class_named(options.pop("name", None), slot, title)
-    fields = {f.name: f for f in dataclasses.fields(cast("type[DataclassInstance]", cls))}
+    fields = {
+        f.name: f for f in dataclasses.fields(cast("type[DataclassInstance]", cls))
+    }
     for key in options:
         if key not in fields:
             hint = suggest(key, fields) if fields else ""
@@ -134,23 +144,32 @@ def _class_named(name: Any, slot: str, title: str) -> type:
     """Return the registered class of a name in an experiment file."""
     known = parts_of(slot)
     if name is None:
-        raise InvalidOption(f"{title} has no name", f"known {slot}s: {', '.join(known)}")
+        raise InvalidOption(
+            f"{title} has no name", f"known {slot}s: {', '.join(known)}"
+        )
     if isinstance(name, str) and OWN in name:
         raise InvalidOption(
-            f"{title} {name} is a class without a declared name: poise cannot make it again",
+            (
+                f"{title} {name} is a class without a declared name: poise cannot make it "
+                "again"
+            ),
             f'declare it with @part("{slot}", "a name") before the run',
             where=("name",),
         )
     if not isinstance(name, str) or name not in known:
         raise InvalidOption(
-            f"{title} unknown {slot} {name!r}", suggest(str(name), known), where=("name",)
+            f"{title} unknown {slot} {name!r}",
+            suggest(str(name), known),
+            where=("name",),
         )
     return known[name]
 
 
 def option_names(instance: object) -> tuple[str, ...]:
     """Return the names of the options of a part."""
-    return tuple(f.name for f in dataclasses.fields(cast("DataclassInstance", instance)))
+    return tuple(
+        f.name for f in dataclasses.fields(cast("DataclassInstance", instance))
+    )
 
 
 def with_options(instance: T, **options: Any) -> T:
@@ -161,12 +180,15 @@ def with_options(instance: T, **options: Any) -> T:
 def describe(instance: object) -> dict[str, Any]:
     """Return the table from which `build` makes this part; default values are left out.
 
-    An object that `build` cannot make again is named by its module and class. This holds for
-    undeclared classes, and for undeclared subclasses of a part that replace one of its methods.
+    An object that `build` cannot make again is named by its module and class. This
+    holds for undeclared classes, and for undeclared subclasses of a part that replace
+    one of its methods.
     """
     cls = _rebuilding_class(instance)
     if cls is None or not is_part(instance):
-        return {"name": f"{type(instance).__module__}{OWN}{type(instance).__qualname__}"}
+        return {
+            "name": f"{type(instance).__module__}{OWN}{type(instance).__qualname__}"
+        }
     table: dict[str, Any] = {"name": instance.name}
     values = values_of(instance)
     for f in dataclasses.fields(cls):
@@ -182,13 +204,17 @@ def is_part(value: object) -> TypeGuard[Part]:
 
 
 def _rebuilding_class(instance: object) -> type | None:
-    """Return the declared class that rebuilds an equivalent object; None if there is none."""
+    """Return the declared class that rebuilds an equivalent object; None if there is
+    none.
+    """
     if not is_part(instance):
         return None
     cls: Any = _register.get(instance.slot, {}).get(instance.name)
     if cls is None or not isinstance(instance, cls):
         return None
-    added_options = set(option_names(instance)) - {f.name for f in dataclasses.fields(cls)}
+    added_options = set(option_names(instance)) - {
+        f.name for f in dataclasses.fields(cls)
+    }
     if added_options or replaced_in(instance, cls):
         return None
     return cast(type, cls)
@@ -233,5 +259,6 @@ def _check_types(instance: DataclassInstance) -> None:
         if not fits(value, hints[name]):
             kind = type(instance).__name__
             raise InvalidOption(
-                f"{kind}: {name} must be {describe_type(hints[name])}, not {value!r}", where=(name,)
+                f"{kind}: {name} must be {describe_type(hints[name])}, not {value!r}",
+                where=(name,),
             )

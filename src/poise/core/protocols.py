@@ -2,27 +2,34 @@
 
     theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
 
-A part is a frozen dataclass with the methods of its protocol; it inherits nothing. Every part has
-``fit``, which a run calls once, before it computes anything. ``fit`` raises `IncompatibleParts` or
-`InvalidOption` if the part cannot work in the setting. `poise.testing` has a contract suite for
-each slot.
+A part is a frozen dataclass with the methods of its protocol; it inherits nothing.
+Every part has ``fit``, which a run calls once, before it computes anything. ``fit``
+raises `IncompatibleParts` or `InvalidOption` if the part cannot work in the setting.
+`poise.testing` has a contract suite for each slot.
 
-=============  =========================================================  =========================
-slot           question                                                   you write
-=============  =========================================================  =========================
-`Solver`       What does each client do?                                  ``rule``, ``steps_for``
+=============  =========================================================
+========================= slot           question
+           you write
+=============  =========================================================
+========================= `Solver`       What does each client do?
+           ``rule``, ``steps_for``
 `Sampler`      Which clients work?                                        ``draw``
-`Clock`        When do their answers count?                               ``advance``, ``times``
-`Weighting`    How much does each update count?                           ``coefficients``
-`Aggregator`   How do the weighted updates become one direction?          ``combine``
-`Channel`      What happens to an update on its way to the server?        ``encode``, ``decode``
-`Personal`     Which entries of the model stay with each client?          ``names``
-`Server`       How does the server apply the direction?                   ``init``, ``apply``
-`Attack`       What do dishonest clients send instead?                    ``answer``
-=============  =========================================================  =========================
+`Clock`        When do their answers count?                               ``advance``,
+``times`` `Weighting`    How much does each update count?
+``coefficients`` `Aggregator`   How do the weighted updates become one direction?
+  ``combine``
+`Channel`      What happens to an update on its way to the server?        ``encode``,
+``decode`` `Personal`     Which entries of the model stay with each client?
+``names`` `Server`       How does the server apply the direction?
+``init``, ``apply`` `Attack`       What do dishonest clients send instead?
+     ``answer``
+=============  =========================================================
+=========================
 
-Sizes: N clients, m rows (updates, or clients that work together), d entries of the model. A stack
-is a matrix with one row per client. Parts must not change their arguments, unless stated otherwise.
+Sizes: N clients, m rows (updates, or clients that work together), d entries of the
+    model. A stack
+is a matrix with one row per client. Parts must not change their arguments, unless
+stated otherwise.
 """
 
 from __future__ import annotations
@@ -57,7 +64,8 @@ if TYPE_CHECKING:
     from poise.core.algorithm_state import AlgorithmState
 
 Transform: TypeAlias = Callable[[Stack, Stack], Stack]
-"""(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""
+"""(gradients, parameters) -> gradients, row by row; may work in place on the
+gradients."""
 
 ServerState: TypeAlias = Mapping[str, Vector]
 """The vectors of a server optimiser, by name."""
@@ -80,21 +88,23 @@ class HasName(Protocol):
         """The name under which its slot registers it."""
 
 
-# solver: what each client does --------------------------------------------------------------------
+# solver: what each client does
+# --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class StepRule:
     """One local step: ``W <- W - rate * T(G(point(W)), W)``.
 
-    The rows of a stack are ordered by number of steps, most first. When the last rows have made
-    their steps, a transform receives the first rows only; it must cut its own state to
-    ``[: len(gradients)]``.
+    The rows of a stack are ordered by number of steps, most first. When the last rows
+    have made their steps, a transform receives the first rows only; it must cut its own
+    state to ``[: len(gradients)]``.
 
     Args:
         rate: the learning rate.
         transforms: T, applied to the gradients one after the other.
-        point: maps the models to the points of the gradients; None for the models themselves.
+        point: maps the models to the points of the gradients; None for the models
+            themselves.
     """
 
     rate: float
@@ -118,18 +128,21 @@ class Solver(Protocol):
     def rule(self, start: Stack, version: int) -> StepRule:
         """Return the local step of clients that start from a model version.
 
-        ``start`` holds the trainable entries of the models that they received, (m, trainable).
+        ``start`` holds the trainable entries of the models that they received, (m,
+        trainable).
         """
 
     def rate(self, version: int) -> float:
-        """Return the learning rate on this version; equal rates let versions work together."""
+        """Return the learning rate on this version; equal rates let versions work
+        together.
+        """
 
 
 class Memory:
     """The vectors that a solver keeps between rounds, on both sides; none by default.
 
-    The server keeps ``shared`` vectors and sends them with the model. Each client keeps the vectors
-    named in ``keeps``.
+    The server keeps ``shared`` vectors and sends them with the model. Each client keeps
+    the vectors named in ``keeps``.
     """
 
     keeps: tuple[str, ...] = ()
@@ -139,20 +152,28 @@ class Memory:
     """Whether a new client begins with the model that it received, instead of zeros."""
 
     neighbours: bool = False
-    """Whether the server sends each client the mean of its neighbours' last local models."""
+    """Whether the server sends each client the mean of its neighbours' last local
+    models."""
 
     def shared(self, theta: Vector) -> Mapping[str, Vector]:
         """Return the server's vectors before the first round."""
         return {}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
+        self,
+        start: Stack,
+        shared: Mapping[str, Vector],
+        client_state: Mapping[str, Stack],
     ) -> tuple[Transform, ...]:
         """Return the transforms to apply before those of the step rule."""
         return ()
 
-    def point(self, client_state: Mapping[str, Stack]) -> Callable[[Stack], Stack] | None:
-        """Return the map to the points of the gradients; None for the clients' own models."""
+    def point(
+        self, client_state: Mapping[str, Stack]
+    ) -> Callable[[Stack], Stack] | None:
+        """Return the map to the points of the gradients; None for the clients' own
+        models.
+        """
         return None
 
     def client_state_after(
@@ -167,16 +188,22 @@ class Memory:
         return {}
 
     def absorb(
-        self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
+        self,
+        shared: Mapping[str, Vector],
+        updates: RoundUpdates,
+        sent: Mapping[str, Stack],
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """Return the server's vectors after the updates arrived, and a shift of the direction.
+        """Return the server's vectors after the updates arrived, and a shift of the
+        direction.
 
-        The shift may be None. ``sent`` holds the shared vectors that each client received,
-        (m, trainable).
+        The shift may be None. ``sent`` holds the shared vectors that each client
+        received, (m, trainable).
         """
         return shared, None
 
-    def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
+    def observe(
+        self, shared: Mapping[str, Vector], change: Vector
+    ) -> Mapping[str, Vector]:
         """Return the server's vectors after the model moved by ``change``."""
         return shared
 
@@ -190,7 +217,8 @@ class Remembers(Protocol):
         """The vectors that clients and server keep between rounds; None for none."""
 
 
-# sampler: which clients work ----------------------------------------------------------------------
+# sampler: which clients work
+# ----------------------------------------------------------------------
 
 
 class Sampler(Protocol):
@@ -198,19 +226,25 @@ class Sampler(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The extra facts that it reads: loss reports (`LOSS_REPORTS`), ``gradients``."""
+        """The extra facts that it reads: loss reports (`LOSS_REPORTS`),
+        ``gradients``.
+        """
 
     def fit(self, setting: Setting) -> None:
         """Raise if the sampler cannot work in this setting."""
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
         """Return the clients of this round and their base weights.
 
-        Use only ``rng`` for random numbers. ``past`` is what the server knows of earlier rounds.
+        Use only ``rng`` for random numbers. ``past`` is what the server knows of
+        earlier rounds.
         """
 
 
-# clock: when answers count ------------------------------------------------------------------------
+# clock: when answers count
+# ------------------------------------------------------------------------
 
 
 class Times(Protocol):
@@ -223,8 +257,8 @@ class Times(Protocol):
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
         """Return the time from now until each of these clients answers.
 
-        The clients start to work on this version now. The time is inf for a client that never
-        comes back.
+        The clients start to work on this version now. The time is inf for a client that
+        never comes back.
         """
 
 
@@ -252,11 +286,13 @@ class Clock(Protocol):
     def identical_weights(self, base: Floats, clients: int) -> Floats:
         """Return the weights of arrivals if times are ignored [Fraboni 2023, §4.5.1].
 
-        ``base`` is the sampler's weight for a clock that waits, otherwise the importance.
+        ``base`` is the sampler's weight for a clock that waits, otherwise the
+        importance.
         """
 
 
-# weighting: how much each update counts -----------------------------------------------------------
+# weighting: how much each update counts
+# -----------------------------------------------------------
 
 
 class Weighting(Protocol):
@@ -264,7 +300,8 @@ class Weighting(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The optional columns that it reads: `LOSS_REPORTS`, ``balance``, ``adjacency``.
+        """The optional columns that it reads: `LOSS_REPORTS`, ``balance``,
+        ``adjacency``.
 
         The clock computes ``balance``; ``adjacency`` comes from the similarity graph.
         """
@@ -275,11 +312,13 @@ class Weighting(Protocol):
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return the coefficient of each update, (m,).
 
-        A column of ``updates`` that ``needs`` could name is None unless ``needs`` names it.
+        A column of ``updates`` that ``needs`` could name is None unless ``needs`` names
+        it.
         """
 
 
-# aggregator: how the weighted updates become one direction ----------------------------------------
+# aggregator: how the weighted updates become one direction
+# ----------------------------------------
 
 
 class Aggregator(Protocol):
@@ -295,14 +334,15 @@ class Aggregator(Protocol):
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
         """Return the direction (d,) of the updates (m, d) with these coefficients (m,).
 
-        Treat buffers such as batch-norm statistics, the last entries of a row, like the other
-        entries. A row of weight 0 must not count. If the weights add up to O, the direction must be
-        O times an average of the rows: then the server's learning rate means the same under every
-        aggregator.
+        Treat buffers such as batch-norm statistics, the last entries of a row, like the
+        other entries. A row of weight 0 must not count. If the weights add up to O, the
+        direction must be O times an average of the rows: then the server's learning
+        rate means the same under every aggregator.
         """
 
 
-# channel: what happens to an update on its way ----------------------------------------------------
+# channel: what happens to an update on its way
+# ----------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -310,8 +350,8 @@ class Encoded:
     """What a channel sends, and what its clients keep.
 
     Args:
-        payload: named tensors of any number type, one row per update. poise counts the bytes of
-            the rows as traffic.
+        payload: named tensors of any number type, one row per update. poise counts the
+            bytes of the rows as traffic.
         kept: the vectors that each client keeps from now on, one row per client.
     """
 
@@ -322,9 +362,9 @@ class Encoded:
 class Channel(Protocol):
     """What happens to an update on its way from client to server.
 
-    A channel encodes trainable entries only; batch-norm statistics travel unchanged. All payloads
-    of a run must have the same names, shapes and number types: poise compares a node's reply with
-    the payload of an update of zeros.
+    A channel encodes trainable entries only; batch-norm statistics travel unchanged.
+    All payloads of a run must have the same names, shapes and number types: poise
+    compares a node's reply with the payload of an update of zeros.
     """
 
     @property
@@ -333,7 +373,9 @@ class Channel(Protocol):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Names of the vectors (d,) that each client keeps between rounds, zero at first."""
+        """Names of the vectors (d,) that each client keeps between rounds, zero at
+        first.
+        """
 
     def fit(self, setting: Setting) -> None:
         """Raise if the channel cannot work in this setting."""
@@ -341,9 +383,9 @@ class Channel(Protocol):
     def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
         """Encode the updates (m, d) on the client's side.
 
-        Row k of the result may depend on row k of the arguments only. ``streams`` (m,) are the
-        stream keys of a channel that draws random numbers (`poise.core.rng.words`). The payload may
-        be one of the arguments.
+        Row k of the result may depend on row k of the arguments only. ``streams`` (m,)
+        are the stream keys of a channel that draws random numbers
+        (`poise.core.rng.words`). The payload may be one of the arguments.
         """
 
     def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
@@ -353,7 +395,8 @@ class Channel(Protocol):
         """
 
 
-# personal: which entries stay with each client ----------------------------------------------------
+# personal: which entries stay with each client
+# ----------------------------------------------------
 
 
 class Personal(Protocol):
@@ -369,7 +412,8 @@ class Personal(Protocol):
         """
 
 
-# server: how the direction is applied -------------------------------------------------------------
+# server: how the direction is applied
+# -------------------------------------------------------------
 
 
 class Server(Protocol):
@@ -391,7 +435,8 @@ class Server(Protocol):
         """Return the next model and the next state."""
 
 
-# attack: what dishonest clients send --------------------------------------------------------------
+# attack: what dishonest clients send
+# --------------------------------------------------------------
 
 
 class Attack(Protocol):
@@ -403,7 +448,9 @@ class Attack(Protocol):
 
     @property
     def works(self) -> bool:
-        """Whether its clients do their real work first; then ``answer`` sees the result."""
+        """Whether its clients do their real work first; then ``answer`` sees the
+        result.
+        """
 
     def fit(self, setting: Setting) -> None:
         """Raise if the attack cannot work in this setting."""
@@ -412,7 +459,8 @@ class Attack(Protocol):
         """Return what one client sends, from what it and its accomplices see."""
 
 
-# what the engine uses beside the slots ------------------------------------------------------------
+# what the engine uses beside the slots
+# ------------------------------------------------------------
 
 
 class Probe(Protocol):
@@ -422,7 +470,9 @@ class Probe(Protocol):
     """
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """Return measurements by name, (m,) or (m, k) each; nan for a row without measurement."""
+        """Return measurements by name, (m,) or (m, k) each; nan for a row without
+        measurement.
+        """
 
 
 class Oracle(Protocol):
@@ -434,7 +484,9 @@ class Oracle(Protocol):
 
     @property
     def module(self) -> torch.nn.Module | None:
-        """The architecture with its frozen parameters; None if the task has no module."""
+        """The architecture with its frozen parameters; None if the task has no
+        module.
+        """
 
     @property
     def frozen(self) -> str:
@@ -446,7 +498,9 @@ class Oracle(Protocol):
 
     @property
     def stacked(self) -> bool:
-        """Whether one call computes its clients together; False if one after the other."""
+        """Whether one call computes its clients together; False if one after the
+        other.
+        """
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -464,8 +518,8 @@ class Oracle(Protocol):
     def gradients(self, rows: Stack, data: Any, batch: Batch, out: Stack) -> None:
         """Write the gradients of the first ``len(out)`` clients into ``out``.
 
-        ``rows`` are whole models, (len(out), d). Entries that are not trainable (batch-norm
-        statistics) are updated in place.
+        ``rows`` are whole models, (len(out), d). Entries that are not trainable
+        (batch-norm statistics) are updated in place.
         """
 
     def losses(self, rows: Stack, data: Any) -> Floats:
@@ -480,8 +534,8 @@ class Oracle(Protocol):
     ) -> dict[str, Any]:
         """Return the named metrics of a model.
 
-        ``map_workers(function, items)`` maps over the workers, in order. ``version(theta, i)`` is
-        client i's own version of a model with personal layers.
+        ``map_workers(function, items)`` maps over the workers, in order.
+        ``version(theta, i)`` is client i's own version of a model with personal layers.
         """
 
 
@@ -510,15 +564,20 @@ class Backend(Protocol):
 
     @property
     def real_time(self) -> bool:
-        """Whether answers take real time; then it is a `poise.engine.realtime.RealTimeBackend`."""
+        """Whether answers take real time; then it is a
+        `poise.engine.realtime.RealTimeBackend`.
+        """
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the assignments of an order; return one row per assignment, in their order.
+        """Do the assignments of an order; return one row per assignment, in their
+        order.
 
         ``spare`` is a stack that is no longer in use; the backend may reuse its memory.
         """
 
-    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map_workers(
+        self, function: Callable[[Any], Any], items: Iterable[Any]
+    ) -> list[Any]:
         """Map over the workers on this machine, in the order of the items."""
 
     def measure(
@@ -532,7 +591,9 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class WorkOrder:
-    """Assignments, the models that they start from, and the reports that clients must send."""
+    """Assignments, the models that they start from, and the reports that clients must
+    send.
+    """
 
     assignments: Sequence[Assignment]
     models: Mapping[int, Vector]  # by version

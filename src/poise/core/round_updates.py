@@ -1,4 +1,6 @@
-"""`RoundUpdates`: what the server knows of the updates that arrived for one aggregation."""
+"""`RoundUpdates`: what the server knows of the updates that arrived for one
+aggregation.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,18 @@ from poise.core.vectors import Stack, Vector
 Result = TypeVar("Result")
 
 NEAR = 0.05
-"""Below this share of |Delta_i|^2 + |C|^2, a squared distance is computed from the difference."""
+"""Below this share of |Delta_i|^2 + |C|^2, a squared distance is computed from the
+difference."""
 
 COLUMNS = 2**15
-"""Entries of a row that are summed in the row's own precision; blocks are summed in double."""
+"""Entries of a row that are summed in the row's own precision; blocks are summed in
+double."""
 
-OLD_NAMES = {"sizes": "samples", "identical": "identical_weights", "seen": "participations"}
+OLD_NAMES = {
+    "sizes": "samples",
+    "identical": "identical_weights",
+    "seen": "participations",
+}
 """Names of columns in poise 0.1, which `RoundUpdates.of_columns` still accepts."""
 
 NO_COLUMN = {
@@ -38,31 +46,36 @@ NO_COLUMN = {
     "models",
     "map_workers",
 }
-"""Arguments of `RoundUpdates.of_columns` that stay unchanged; all others become arrays."""
+"""Arguments of `RoundUpdates.of_columns` that stay unchanged; all others become
+arrays."""
 
 
 def _shared(**options: Any) -> Any:
-    """Declare a field with one value for the whole round, instead of one row per update."""
+    """Declare a field with one value for the whole round, instead of one row per
+    update.
+    """
     return field(metadata={"shared": True}, **options)
 
 
 @dataclass(frozen=True, eq=False)
 class RoundUpdates:
-    """The updates of one aggregation, one row each, with the server's facts about their clients.
+    """The updates of one aggregation, one row each, with the server's facts about their
+    clients.
 
-    Weightings, aggregators, probes and solvers' memories read this value only. Facts that need a
-    pass over the updates (`gram`, `products`, `from_centre`, …) are computed at first use and
-    cached.
+    Weightings, aggregators, probes and solvers' memories read this value only. Facts
+    that need a pass over the updates (`gram`, `products`, `from_centre`, …) are
+    computed at first use and cached.
 
     Args:
         round: n, the number of the aggregation.
         clients: client numbers, (m,).
-        versions: the model version that each client worked on, (m,); ``round - versions`` is the
-            staleness.
+        versions: the model version that each client worked on, (m,); ``round -
+            versions`` is the staleness.
         occurrences: 0 for a client's first assignment on a version, 1 for its second, …
         base_weights: omega_i of the sampler.
         importance: p_i.
-        stack: the updates, after - before, (m, d): trainable entries first, then buffers.
+        stack: the updates, after - before, (m, d): trainable entries first, then
+            buffers.
         trainable: the number of trainable entries of an update.
         norms: lengths of the whole rows of ``stack``.
         samples: n_i.
@@ -70,13 +83,17 @@ class RoundUpdates:
         rates: learning rate of each client's local steps.
         loss_before: reported loss before the work; None unless a part needs it.
         loss_after: likewise after the work.
-        lowest_loss: the lowest loss that each client has reported so far; inf for a new client.
-        participations: in how many aggregations each client took part, including this one.
+        lowest_loss: the lowest loss that each client has reported so far; inf for a new
+            client.
+        participations: in how many aggregations each client took part, including this
+            one.
         identical_weights: the clock's weights, which ignore times.
         balance: the clock's d_i/p_i; None unless the weighting needs it.
-        adjacency: importance by degree in the similarity graph; None unless the weighting needs it.
+        adjacency: importance by degree in the similarity graph; None unless the
+            weighting needs it.
         client_state: the vectors that each client keeps from now on, by name.
-        reasons: why the server must refuse a row, "" for a good row; empty if all are good.
+        reasons: why the server must refuse a row, "" for a good row; empty if all are
+            good.
         reached: the best value of each metric so far.
         models: the models that clients received, by version.
         map_workers: maps over the run's workers.
@@ -126,7 +143,9 @@ class RoundUpdates:
         known = set(cls.__dataclass_fields__)
         for name in given:
             if name not in known:
-                raise InvalidOption(f"updates have no column {name!r}", suggest(name, known))
+                raise InvalidOption(
+                    f"updates have no column {name!r}", suggest(name, known)
+                )
         for name in set(given) - NO_COLUMN:
             if given[name] is not None:
                 given[name] = np.asarray(given[name])
@@ -145,7 +164,9 @@ class RoundUpdates:
             "rates": np.ones(rows),
             "trainable": stack.shape[1],
         }
-        return cls(base_weights=base, _has_stack="stack" in given, **{**neutral, **given})
+        return cls(
+            base_weights=base, _has_stack="stack" in given, **{**neutral, **given}
+        )
 
     def columns(self) -> dict[str, Any]:
         """Return the columns under their names in poise 0.1."""
@@ -174,13 +195,18 @@ class RoundUpdates:
             return self
         return rows_of(self, rows)
 
-    def combined(self, weights: Floats, direction: Vector, linear: bool = True) -> RoundUpdates:
-        """Return the same updates with the applied coefficients and the resulting direction.
+    def combined(
+        self, weights: Floats, direction: Vector, linear: bool = True
+    ) -> RoundUpdates:
+        """Return the same updates with the applied coefficients and the resulting
+        direction.
 
         ``linear``: whether the direction is the weighted sum of the updates.
         """
         after = changed(self, _weights=weights, _direction=direction, _linear=linear)
-        if "gram" in vars(self):  # the cached products do not depend on the coefficients
+        if "gram" in vars(
+            self
+        ):  # the cached products do not depend on the coefficients
             vars(after)["gram"] = vars(self)["gram"]
         return after
 
@@ -188,7 +214,9 @@ class RoundUpdates:
     def weights(self) -> Floats:
         """The applied coefficients, (m,)."""
         if self._weights is None:
-            raise PoiseError(f"round {self.round}: the updates have no coefficients yet")
+            raise PoiseError(
+                f"round {self.round}: the updates have no coefficients yet"
+            )
         return self._weights
 
     @property
@@ -200,7 +228,9 @@ class RoundUpdates:
 
     @cached_property
     def weighted_sum(self) -> Vector:
-        """``D = sum_i omega_i Delta_i`` of the trainable entries, under every aggregator."""
+        """``D = sum_i omega_i Delta_i`` of the trainable entries, under every
+        aggregator.
+        """
         from poise.core import equation
 
         if self._linear:
@@ -212,7 +242,8 @@ class RoundUpdates:
         """The trainable entries of the updates, (m, trainable)."""
         if not self._has_stack:
             raise UpdatesUnknown(
-                "the updates themselves are not given, only columns about them", "give stack="
+                "the updates themselves are not given, only columns about them",
+                "give stack=",
             )
         return self.stack[:, : self.trainable]
 
@@ -239,11 +270,14 @@ class RoundUpdates:
         lists = [missing if column is None else column.tolist() for column in columns]
         return tuple(Contribution(*row) for row in zip(*lists, strict=True))
 
-    # facts that need a pass over the updates ------------------------------------------------------
+    # facts that need a pass over the updates
+    # ------------------------------------------------------
 
     @cached_property
     def gram(self) -> Floats:
-        """``Delta_i . Delta_j``, (m, m); blocks of columns are summed in double precision."""
+        """``Delta_i . Delta_j``, (m, m); blocks of columns are summed in double
+        precision.
+        """
         deltas = self.deltas
         total = torch.zeros((len(self), len(self)), dtype=torch.float64)
         for span in _spans(self.trainable):
@@ -266,8 +300,8 @@ class RoundUpdates:
     def map_row_blocks(self, function: Callable[[Stack], Result]) -> list[Result]:
         """Map a function over blocks of rows, in the order of the rows.
 
-        The same pass also computes `products`, unless they are cached: reading the rows takes most
-        of the time.
+        The same pass also computes `products`, unless they are cached: reading the rows
+        takes most of the time.
         """
         results, vars(self)["products"] = self._pass(function)
         return results
@@ -283,8 +317,12 @@ class RoundUpdates:
             result = function(block)
             if products is not None:
                 return result, []
-            small_blocks = row_blocks(block, WARM)  # the second read finds them in the cache
-            return result, [torch.stack([_products(b, total), _lengths(b)]) for b in small_blocks]
+            small_blocks = row_blocks(
+                block, WARM
+            )  # the second read finds them in the cache
+            return result, [
+                torch.stack([_products(b, total), _lengths(b)]) for b in small_blocks
+            ]
 
         answers = self.map_workers(read, row_blocks(self.deltas))
         results = [result for result, _ in answers]
@@ -296,10 +334,11 @@ class RoundUpdates:
 
     @cached_property
     def from_centre(self) -> Floats:
-        """``|Delta_i - C|`` of every row, with ``C = D/O`` and O the sum of the coefficients.
+        """``|Delta_i - C|`` of every row, with ``C = D/O`` and O the sum of the
+        coefficients.
 
-        nan if O is 0. ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass; rows for which
-        it would cancel are computed from the difference.
+        nan if O is 0. ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass;
+        rows for which it would cancel are computed from the difference.
         """
         total = float(self.weights.sum())
         if total == 0:
@@ -312,8 +351,12 @@ class RoundUpdates:
         near = np.flatnonzero(~(squares > NEAR * whole))
         if len(near):
             size = rows_per_block(self.deltas)
-            blocks = [torch.from_numpy(near[k : k + size]) for k in range(0, len(near), size)]
-            exact = self.map_workers(lambda rows: _lengths(self.deltas[rows] - centre), blocks)
+            blocks = [
+                torch.from_numpy(near[k : k + size]) for k in range(0, len(near), size)
+            ]
+            exact = self.map_workers(
+                lambda rows: _lengths(self.deltas[rows] - centre), blocks
+            )
             distances[near] = torch.cat(exact).cpu().numpy()
         return np.asarray(distances)
 

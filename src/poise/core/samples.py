@@ -1,4 +1,6 @@
-"""`Samples`: a pool of samples in compact storage. `Shards`: the samples of some clients."""
+"""`Samples`: a pool of samples in compact storage. `Shards`: the samples of some
+clients.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ from poise.core.errors import require
 class Samples:
     """A pool of samples in compact storage.
 
-    ``raw`` (n, *shape) keeps the bytes of the source (uint8 for images: a quarter of the memory
-    traffic of float32). `features` converts rows to the input of a model: ``raw * scale + shift``
-    as floats, or token numbers if ``tokens`` is true. ``raw`` may be a strided view (windows of a
-    text share their characters). ``labels`` (n,) are int64 classes or floating targets.
+    ``raw`` (n, *shape) keeps the bytes of the source (uint8 for images: a quarter of
+    the memory traffic of float32). `features` converts rows to the input of a model:
+    ``raw * scale + shift`` as floats, or token numbers if ``tokens`` is true. ``raw``
+    may be a strided view (windows of a text share their characters). ``labels`` (n,)
+    are int64 classes or floating targets.
 
     Args:
         raw: the stored values, (n, *shape).
@@ -62,10 +65,14 @@ class Samples:
     def _unshifted(self) -> bool:
         return isinstance(self.shift, float) and self.shift == 0.0
 
-    def features(self, rows: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the model's input for these rows, (*rows.shape, *shape): floats or int64 tokens.
+    def features(
+        self, rows: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the model's input for these rows, (*rows.shape, *shape): floats or
+        int64 tokens.
 
-        ``out`` is memory to reuse for floats; it must be at least as large as the result.
+        ``out`` is memory to reuse for floats; it must be at least as large as the
+        result.
         """
         # index_select copies, many times faster than indexing
         selected = torch.index_select(self.raw, 0, rows.reshape(-1))
@@ -102,8 +109,9 @@ class Samples:
 class Shards:
     """The samples of m clients, one client after the other.
 
-    Client k owns positions ``offsets[k] … offsets[k+1]`` of ``rows`` (the places of its samples in
-    the pool) and of ``labels`` (which may differ from the pool's: a corrupted client has its own).
+    Client k owns positions ``offsets[k] … offsets[k+1]`` of ``rows`` (the places of its
+    samples in the pool) and of ``labels`` (which may differ from the pool's: a
+    corrupted client has its own).
     """
 
     samples: Samples
@@ -127,7 +135,9 @@ class Shards:
         return self.samples.features(rows, out), labels
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the places in the pool and the labels of the samples at these positions."""
+        """Return the places in the pool and the labels of the samples at these
+        positions.
+        """
         return self.rows[positions], self.labels[positions]
 
     def arrays(self, k: int = 0) -> tuple[NDArray[np.generic], NDArray[np.generic]]:

@@ -1,7 +1,8 @@
 """The m sampling distributions of the clustered samplers; each draws one client.
 
-Probabilities are counted in whole units, so that they are exact: client i has m n_i units, every
-distribution has M = sum_j n_j units, and r_ki = (units of client i in distribution k) / M.
+Probabilities are counted in whole units, so that they are exact: client i has m n_i
+units, every distribution has M = sum_j n_j units, and r_ki = (units of client i in
+distribution k) / M.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ EXACT = 20_000
 class SamplingDistributions:
     """The m distributions, laid end to end on a line of whole units.
 
-    Distribution k covers the units from ``k * room`` to ``(k + 1) * room``. Segment e of the line
-    belongs to ``clients[e]`` and ends before ``ends[e]``: 16 bytes per segment.
+    Distribution k covers the units from ``k * room`` to ``(k + 1) * room``. Segment e
+    of the line belongs to ``clients[e]`` and ends before ``ends[e]``: 16 bytes per
+    segment.
     """
 
     clients: Ints  # (segments,)
@@ -52,15 +54,23 @@ class SamplingDistributions:
         return self.clients[np.searchsorted(self.ends, units, side="right")]
 
     def units(self, clients: int) -> sparse.csr_array:
-        """Return the whole units of each client in each distribution, (m, N), sparse."""
-        from scipy import sparse  # not at the top: a node imports this module for every message
+        """Return the whole units of each client in each distribution, (m, N),
+        sparse.
+        """
+        from scipy import (
+            sparse,
+        )  # not at the top: a node imports this module for every message
 
         borders = np.arange(1, self.count, dtype=np.int64) * self.room
-        cuts = np.union1d(self.ends, borders)  # a segment that crosses a border becomes two
+        cuts = np.union1d(
+            self.ends, borders
+        )  # a segment that crosses a border becomes two
         lengths = np.diff(cuts, prepend=0)
         owners = self.clients[np.searchsorted(self.ends, cuts - 1, side="right")]
         distributions = (cuts - 1) // self.room
-        return sparse.csr_array((lengths, (distributions, owners)), shape=(self.count, clients))
+        return sparse.csr_array(
+            (lengths, (distributions, owners)), shape=(self.count, clients)
+        )
 
     def distributions(self, clients: int) -> Floats:
         """Return r_ki, (m, N): rows sum to 1, column i to m p_i."""
@@ -75,7 +85,9 @@ class SamplingDistributions:
         r = self.units(clients).astype(np.float64) / self.room
         mean = np.asarray(r.sum(axis=0)).ravel() / m
         squares = np.asarray(r.power(2).sum(axis=0)).ravel() / m**2
-        missed = np.zeros(clients)  # log P(in no draw); -inf for a client that fills a distribution
+        missed = np.zeros(
+            clients
+        )  # log P(in no draw); -inf for a client that fills a distribution
         with np.errstate(divide="ignore"):
             np.add.at(missed, r.indices, np.log1p(-r.data))
 
@@ -106,19 +118,24 @@ def distributions_by_size(units: Ints, m: int) -> SamplingDistributions:
     return SamplingDistributions(order, ends, room=int(units.sum()))
 
 
-def distributions_by_group(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
+def distributions_by_group(
+    units: Ints, groups: Iterable[Ints], m: int
+) -> SamplingDistributions:
     """Keep the clients of a group in one distribution, as far as they fit.
 
-    A client with m n_i >= M first fills floor(m n_i / M) distributions alone; only its remaining
-    units go on (otherwise the scheme would be biased). The largest groups open one distribution
-    each. The clients of the other groups, and units beyond the distribution of their own group,
-    fill the remaining room, one distribution after the other.
+    A client with m n_i >= M first fills floor(m n_i / M) distributions alone; only its
+    remaining units go on (otherwise the scheme would be biased). The largest groups
+    open one distribution each. The clients of the other groups, and units beyond the
+    distribution of their own group, fill the remaining room, one distribution after the
+    other.
 
     Source: [Fraboni 2023, Alg. 3], lines 3 to 18.
     """
     room = int(units.sum())
     full, rest = np.divmod(m * units, room)
-    alone: list[Segment] = [(int(i), room) for i in np.repeat(np.arange(len(units)), full)]
+    alone: list[Segment] = [
+        (int(i), room) for i in np.repeat(np.arange(len(units)), full)
+    ]
     free = m - len(alone)
     ranked = _ranked_groups(groups, rest)
     distributions: list[list[Segment]] = []
@@ -143,20 +160,25 @@ Segment: TypeAlias = tuple[int, int]
 
 
 def _ranked_groups(groups: Iterable[Ints], units: Ints) -> list[list[Segment]]:
-    """Return the clients with units left, by group: largest group first, then by first client."""
+    """Return the clients with units left, by group: largest group first, then by first
+    client.
+    """
     ranked = []
     for group in groups:
         members = [(int(i), int(units[i])) for i in sorted(group) if units[i]]
         if members:
             ranked.append(members)
-    ranked.sort(key=lambda members: (-sum(count for _, count in members), members[0][0]))
+    ranked.sort(
+        key=lambda members: (-sum(count for _, count in members), members[0][0])
+    )
     return ranked
 
 
 def _fill(
     distribution: list[Segment], waiting: Sequence[Segment], room: int
 ) -> tuple[list[Segment], list[Segment]]:
-    """Add waiting clients until the distribution is full; return it and the clients left over.
+    """Add waiting clients until the distribution is full; return it and the clients
+    left over.
 
     The last client is split if it does not fit as a whole.
     """
@@ -179,8 +201,8 @@ def _fill(
 def cohort(drawn: Ints, independent: bool) -> Cohort:
     """Turn m draws into a cohort.
 
-    With ``independent``, every draw is a row with weight 1/m; otherwise every client is a row with
-    weight count/m.
+    With ``independent``, every draw is a row with weight 1/m; otherwise every client is
+    a row with weight count/m.
     """
     if independent:
         return Cohort(np.sort(drawn), np.full(len(drawn), 1 / len(drawn)))
@@ -189,7 +211,9 @@ def cohort(drawn: Ints, independent: bool) -> Cohort:
 
 
 def units_of(setting: Setting, m: int) -> Ints:
-    """Return whole units in proportion to the importance; the sizes if importance is by size."""
+    """Return whole units in proportion to the importance; the sizes if importance is by
+    size.
+    """
     sizes = setting.sizes.astype(np.int64)
     p = setting.importance
     if np.allclose(sizes / sizes.sum(), p, rtol=1e-12, atol=0):
@@ -215,7 +239,9 @@ def whole_units(importance: Floats, m: int) -> Ints:
         fractions = [Fraction(float(share)).limit_denominator(10**7) for share in p]
         total = lcm(*(fraction.denominator for fraction in fractions))
         rounded = np.round(p * total)
-        if total * m < LARGEST and np.allclose(p * total, rounded, rtol=1e-12, atol=1e-9):
+        if total * m < LARGEST and np.allclose(
+            p * total, rounded, rtol=1e-12, atol=1e-9
+        ):
             return np.asarray(rounded, dtype=np.int64)
     total = LARGEST // (2 * m)
     return np.asarray(np.floor(p * min(total, 2**52)), dtype=np.int64)
@@ -225,7 +251,8 @@ def checked_sizes(sizes: Ints, m: int) -> Ints:
     """Return client sizes as units; raises if a size or their sum is invalid."""
     units = np.asarray(sizes)
     require(
-        units.ndim == 1 and len(units) > 0, "sizes must be a list of whole numbers, one per client"
+        units.ndim == 1 and len(units) > 0,
+        "sizes must be a list of whole numbers, one per client",
     )
     whole = np.array_equal(units, np.round(units))
     if not whole or bool((units < 0).any()) or not bool(units.sum() > 0):

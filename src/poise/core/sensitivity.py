@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
 
 MOVED = "moved"
-"""The name of the measurement: the distance between the step made and the step without a client."""
+"""The name of the measurement: the distance between the step made and the step without
+a client."""
 
 
 @dataclass
 class Psi:
     """Psi(n, i) after the records so far; 0 for a client that never contributed.
 
-    Every round sets ``Psi <- growth Psi + moved`` for each client. ``growth`` is 1 for FedAvg
-    (eq. 5.8) and ``decay^K`` if local steps contract (eq. 5.11); see `growth`.
+    Every round sets ``Psi <- growth Psi + moved`` for each client. ``growth`` is 1 for
+    FedAvg (eq. 5.8) and ``decay^K`` if local steps contract (eq. 5.11); see `growth`.
 
     Args:
-        decay: the factor ``1 - eta (lambda + mu)`` by which one local step contracts; 1 if it is
-            unknown (eq. 5.8).
+        decay: the factor ``1 - eta (lambda + mu)`` by which one local step contracts; 1
+            if it is unknown (eq. 5.8).
         values: Psi by client.
-        importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort; None counts
-            the share.
+        importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort;
+            None counts the share.
         lr: the server's learning rate.
 
     >>> from poise.core.types import Contribution
@@ -76,7 +77,9 @@ class Psi:
         """
         factor = growth(self.lr * weights, self.decay**steps)
         if factor != 1:
-            self.values = {client: factor * value for client, value in self.values.items()}
+            self.values = {
+                client: factor * value for client, value in self.values.items()
+            }
         if self.importance is not None:
             moved = moved * _optimism(clients, weights, self.importance)
         for client, distance in zip(clients.tolist(), moved.tolist(), strict=True):
@@ -91,13 +94,14 @@ class Psi:
 
 
 def growth(weights: Floats, contraction: float) -> float:
-    """Return the largest factor by which a round may scale the distance between two models.
+    """Return the largest factor by which a round may scale the distance between two
+    models.
 
-    A client's local work multiplies a distance by a matrix ``M_i`` with eigenvalues between 0 and
-    ``contraction`` [Fraboni 2023, App. D.2]. The round then multiplies it by
-    ``1 - sum w_i (1 - M_i)``, where w_i is the coefficient times the server's rate. The w_i need
-    not add up to 1: below 1, the server keeps a part of the old model, which does not contract;
-    above 2, it overshoots.
+    A client's local work multiplies a distance by a matrix ``M_i`` with eigenvalues
+    between 0 and ``contraction`` [Fraboni 2023, App. D.2]. The round then multiplies it
+    by ``1 - sum w_i (1 - M_i)``, where w_i is the coefficient times the server's rate.
+    The w_i need not add up to 1: below 1, the server keeps a part of the old model,
+    which does not contract; above 2, it overshoots.
 
     >>> growth(np.array([0.5, 0.5]), 1.0), growth(np.array([0.5, 0.5]), 0.25)
     (1.0, 0.25)
@@ -131,11 +135,11 @@ def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:
 class SensitivityProbe:
     r"""Measures ``lr * | Delta(S) - Delta(S \ c) |`` of every client c in the cohort S.
 
-    The value is on the client's first row; its other rows have 0. Let D be the direction, O the sum
-    of all coefficients, C the sum of c's own ``omega_k Delta_k``, and W the sum of c's
-    coefficients. The step without c scales the other clients' coefficients to the same total O, so
-    the difference is ``D - O/(O - W) (D - C) = (O C - W D)/(O - W)``. A cohort of c alone is
-    compared with no step.
+    The value is on the client's first row; its other rows have 0. Let D be the
+    direction, O the sum of all coefficients, C the sum of c's own ``omega_k Delta_k``,
+    and W the sum of c's coefficients. The step without c scales the other clients'
+    coefficients to the same total O, so the difference is ``D - O/(O - W) (D - C) = (O
+    C - W D)/(O - W)``. A cohort of c alone is compared with no step.
 
     Args:
         lr: the server's learning rate.
@@ -149,7 +153,9 @@ class SensitivityProbe:
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """Return the measurement of every row."""
-        measured = np.array([past.psi.of(c) <= self.limit for c in updates.clients.tolist()])
+        measured = np.array(
+            [past.psi.of(c) <= self.limit for c in updates.clients.tolist()]
+        )
         distances = np.full(len(measured), np.nan)
         if measured.any():
             distances[measured] = self.lr * moved(updates, np.flatnonzero(measured))
@@ -157,17 +163,25 @@ class SensitivityProbe:
 
 
 def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
-    """Evaluate the formula of `SensitivityProbe` with lr = 1, for some rows (None: all)."""
+    """Evaluate the formula of `SensitivityProbe` with lr = 1, for some rows (None:
+    all).
+    """
     import torch
 
     wanted = np.arange(len(updates.clients)) if rows is None else rows
-    clients, first, owner = np.unique(updates.clients, return_index=True, return_inverse=True)
+    clients, first, owner = np.unique(
+        updates.clients, return_index=True, return_inverse=True
+    )
     if len(clients) == len(updates.clients):
         numerators = _numerators(updates, wanted)
-        return _quotients(updates, wanted, weight=updates.weights[wanted], numerators=numerators)
+        return _quotients(
+            updates, wanted, weight=updates.weights[wanted], numerators=numerators
+        )
     coefficients = torch.from_numpy(updates.weights).to(updates.deltas)
     client_sums = updates.deltas.new_zeros((len(clients), updates.deltas.shape[1]))
-    client_sums.index_add_(0, torch.from_numpy(owner), updates.deltas * coefficients[:, None])
+    client_sums.index_add_(
+        0, torch.from_numpy(owner), updates.deltas * coefficients[:, None]
+    )
     weight = np.bincount(owner, updates.weights).astype(np.float64)
     total = float(updates.weights.sum())
     weight_column = torch.from_numpy(weight).to(client_sums)[:, None]
@@ -178,14 +192,18 @@ def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
     return np.asarray(distances[wanted])
 
 
-def _quotients(updates: RoundUpdates, rows: Ints, weight: Floats, numerators: Floats) -> Floats:
+def _quotients(
+    updates: RoundUpdates, rows: Ints, weight: Floats, numerators: Floats
+) -> Floats:
     """Return ``|O C - W D| / |O - W|`` of the clients of these rows."""
     total = float(updates.weights.sum())
     rest = np.abs(total - weight)
     distances = numerators / np.where(rest == 0, 1.0, rest)
     cancels = (rest < 0.1 * abs(total)) & (weight != 0)
     for k in np.flatnonzero(cancels).tolist():
-        distances[k] = _against_others(updates, updates.clients != updates.clients[rows[k]])
+        distances[k] = _against_others(
+            updates, updates.clients != updates.clients[rows[k]]
+        )
     return np.asarray(distances)
 
 
@@ -196,7 +214,9 @@ def _against_others(updates: RoundUpdates, others: NDArray[np.bool_]) -> float:
     """
     import torch
 
-    weights = torch.from_numpy(np.where(others, updates.weights, 0.0)).to(updates.deltas)
+    weights = torch.from_numpy(np.where(others, updates.weights, 0.0)).to(
+        updates.deltas
+    )
     rest = float(updates.weights[others].sum())
     difference = updates.weighted_sum
     if rest:

@@ -14,9 +14,9 @@ from poise.core.types import Floats
 class WeightStatistics:
     """First and second moments of the random weights omega_i of a sampler.
 
-    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j. A sampler without such a
-    constant gives ``pairwise``, which computes the whole matrix, and ``overlap``, the term in place
-    of alpha p_i^2 in gamma [Fraboni 2023, Lemma A.4].
+    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j. A sampler
+    without such a constant gives ``pairwise``, which computes the whole matrix, and
+    ``overlap``, the term in place of alpha p_i^2 in gamma [Fraboni 2023, Lemma A.4].
     """
 
     mean: Floats  # (N,)

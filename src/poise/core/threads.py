@@ -1,4 +1,6 @@
-"""Threads and workers: one thread per operation, and blocks of rows that workers share."""
+"""Threads and workers: one thread per operation, and blocks of rows that workers
+share.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ MapWorkers = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
 
 BLOCK = 2**22
-"""Bytes of a stack that a worker takes at once; for smaller blocks the handover costs too much."""
+"""Bytes of a stack that a worker takes at once; for smaller blocks the handover costs
+too much."""
 
 WARM = 2**20
 """Bytes that stay in a core's cache from one operation to the next."""
@@ -23,8 +26,9 @@ WARM = 2**20
 def one_thread() -> Iterator[None]:
     """Use one thread per PyTorch operation inside the block.
 
-    Several threads would split a sum by their number, and its rounding would depend on it: the same
-    run would end in other bits on another machine, or under load. Workers run in parallel,
+    Several threads would split a sum by their number, and its rounding would depend on
+    it: the same run would end in other bits on another machine, or under load. Workers
+        run in parallel,
     operations do not.
     """
     import torch  # not at the top: readers of ledgers do not need it
@@ -43,7 +47,8 @@ def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 def row_blocks(stack: Stack, size: int = BLOCK) -> list[Stack]:
-    """Cut a stack into blocks of rows of about ``size`` bytes; depends on its shape only.
+    """Cut a stack into blocks of rows of about ``size`` bytes; depends on its shape
+    only.
 
     >>> import torch
     >>> [len(rows) for rows in row_blocks(torch.zeros(5, 2**19))]

@@ -50,8 +50,12 @@ def in_arrival_order(assignments: Iterable[Assignment]) -> list[Assignment]:
 
 
 def _moves_ahead(later: Assignment, earlier: Assignment) -> bool:
-    """Return whether two assignments arrive together, and the later has the smaller client."""
-    together = math.isclose(earlier.finish, later.finish, rel_tol=SAME)  # inf is close to inf only
+    """Return whether two assignments arrive together, and the later has the smaller
+    client.
+    """
+    together = math.isclose(
+        earlier.finish, later.finish, rel_tol=SAME
+    )  # inf is close to inf only
     return later.client < earlier.client and together
 
 
@@ -65,8 +69,9 @@ def timeline(
 ) -> Iterator[Step]:
     """Yield the steps of a clock if every idle client starts again at once.
 
-    Ends after ``aggregations`` steps, before the first step later than ``time``, or when no client
-    answers any more. ``durations`` replace the clock's own durations, unless None.
+    Ends after ``aggregations`` steps, before the first step later than ``time``, or
+    when no client answers any more. ``durations`` replace the clock's own durations,
+    unless None.
     """
     require(
         time is not None or aggregations is not None,
@@ -77,7 +82,9 @@ def timeline(
     if given is None and isinstance(clock, HasDurations):
         given = clock.durations
     if clients is None:
-        known = isinstance(given, Sized) and not isinstance(given, str) and len(given) > 0
+        known = (
+            isinstance(given, Sized) and not isinstance(given, str) and len(given) > 0
+        )
         require(known, "the number of clients is not known", "give clients=")
         clients = len(given)
     if durations is not None:
@@ -90,23 +97,33 @@ def timeline(
         yield step
 
 
-def clock_steps(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFlight]]:
+def clock_steps(
+    clock: Clock, clients: int, seed: int
+) -> Iterator[tuple[Step, InFlight]]:
     """Yield every step and the work in flight after it, without end."""
     times = clock.times(clients)
     in_flight = InFlight()
     index = 0
     while True:
         busy = {assignment.client for assignment in in_flight.assignments}
-        idle: Ints = np.array([i for i in range(clients) if i not in busy], dtype=np.int64)
+        idle: Ints = np.array(
+            [i for i in range(clients) if i not in busy], dtype=np.int64
+        )
         cohort = Cohort(idle, np.ones(len(idle)))
         started = launch(cohort, times, now=in_flight.now, version=index, seed=seed)
-        step, in_flight = next_step(clock, times, in_flight=in_flight, started=started, index=index)
+        step, in_flight = next_step(
+            clock, times, in_flight=in_flight, started=started, index=index
+        )
         yield step, in_flight
         index += 1
 
 
 def next_step(
-    clock: Clock, times: Times, in_flight: InFlight, started: tuple[Assignment, ...], index: int
+    clock: Clock,
+    times: Times,
+    in_flight: InFlight,
+    started: tuple[Assignment, ...],
+    index: int,
 ) -> tuple[Step, InFlight]:
     """Return the clock's next step and the work in flight after it.
 
@@ -116,7 +133,11 @@ def next_step(
     if nobody_works and in_flight.now >= times.last:
         return Step(index, np.inf, ()), in_flight
     step, after = clock.advance(in_flight, started, index)
-    if nobody_works and step.time == in_flight.now and isinstance(times, KnowsNextStart):
+    if (
+        nobody_works
+        and step.time == in_flight.now
+        and isinstance(times, KnowsNextStart)
+    ):
         # no client can start before: go on to that time, or time would stand still
         step = Step(index, times.next(in_flight.now), ())
         after = InFlight(step.time)
@@ -126,8 +147,8 @@ def next_step(
 def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:
     """Return the long-run share of aggregations that include each client, (N,).
 
-    Exact if the timeline repeats itself; otherwise counted until every client has arrived
-    ``arrivals`` times.
+    Exact if the timeline repeats itself; otherwise counted until every client has
+    arrived ``arrivals`` times.
     """
     counts = np.zeros(clients)
     earlier_states: dict[RemainingTimes, tuple[int, Floats]] = {}
@@ -147,7 +168,8 @@ def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> F
             break
     if counts.min() == 0:
         raise InvalidOption(
-            f"client {int(counts.argmin())} never arrives: no weight can make up for that"
+            f"client {int(counts.argmin())} never arrives: no weight can make up for "
+            "that"
         )
     return np.asarray(counts / (step.index + 1))
 

@@ -1,8 +1,8 @@
 """Traits: the guarantees that a part declares.
 
-Proofs, accounting, `explain` and the composition of a run read the traits of a part. The defaults
-guarantee nothing, so a part that declares no traits gets the weaker answer. `poise.testing` checks
-that declared traits are true.
+Proofs, accounting, `explain` and the composition of a run read the traits of a part.
+The defaults guarantee nothing, so a part that declares no traits gets the weaker
+answer. `poise.testing` checks that declared traits are true.
 """
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ Traits = TypeVar("Traits")
 Declared = TypeVar("Declared", covariant=True)
 
 READ = frozenset(
-    {"coins", "for_clients", "inner", "finally_used", "mean_coefficients", "memory", "seeded"}
+    {
+        "coins",
+        "for_clients",
+        "inner",
+        "finally_used",
+        "mean_coefficients",
+        "memory",
+        "seeded",
+    }
 )
-"""Optional members that poise reads: a subclass that adds one changes the computation."""
+"""Optional members that poise reads: a subclass that adds one changes the
+computation."""
 
 NEUTRAL = frozenset({"fit", "statistics", "slot", "name"})
-"""Members that a subclass may replace without losing its traits: no proof relies on them."""
+"""Members that a subclass may replace without losing its traits: no proof relies on
+them."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +55,8 @@ class SolverTraits:
     """Guarantees about the local steps of a client.
 
     If ``gradient_steps`` is true, a step is
-    ``w <- w - rate (g_i(w) + weight_decay w + pull (w - theta))``, up to the declared momentum and
-    clipping.
+    ``w <- w - rate (g_i(w) + weight_decay w + pull (w - theta))``, up to the declared
+    momentum and clipping.
     """
 
     gradient_steps: bool = False
@@ -55,7 +65,9 @@ class SolverTraits:
     momentum: float = 0.0
     clips: bool = False  # gradients may be clipped
     constant_rate: bool = False  # the learning rate is the same in every round
-    sends_only_updates: bool = False  # clients and server exchange only models and updates
+    sends_only_updates: bool = (
+        False  # clients and server exchange only models and updates
+    )
     # the fixed point does not depend on the numbers of local steps
     removes_drift: bool = False
     # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
@@ -71,8 +83,12 @@ class SolverTraits:
 class ClockTraits:
     """Guarantees about the clients that arrive, and when."""
 
-    one_version: bool = False  # all clients of an aggregation worked on the newest model
-    leaves_clients_behind: bool = True  # an aggregation may not wait for all clients that started
+    one_version: bool = (
+        False  # all clients of an aggregation worked on the newest model
+    )
+    leaves_clients_behind: bool = (
+        True  # an aggregation may not wait for all clients that started
+    )
     # `unbiased_weights` hold only if every client starts again at once
     balance_needs_everyone: bool = True
     # the schedule of one of the closed forms in [Fraboni 2023, §4.4]
@@ -96,7 +112,9 @@ class WeightingTraits:
     proportional: bool = False  # equal to the base weights, up to ``shortens_to``
     reads_updates: bool = True  # the coefficients may depend on the updates themselves
     shortens_to: float | None = None  # longer updates are scaled down to this length
-    continuous: bool = False  # small changes of the losses change the coefficients little
+    continuous: bool = (
+        False  # small changes of the losses change the coefficients little
+    )
     larger_losses_count_more: bool = False
     # compensates for how often each client answers, by given or estimated times
     times: Literal["given", "estimated"] | None = None
@@ -110,8 +128,12 @@ class ServerTraits:
     """Guarantees about how the direction is applied."""
 
     adds: bool = False  # theta <- theta + rate * direction, up to ``noise``
-    stateless: bool = False  # the server keeps no trace of earlier directions except the model
-    rate: float | None = None  # the server's learning rate; None if it is not one number
+    stateless: bool = (
+        False  # the server keeps no trace of earlier directions except the model
+    )
+    rate: float | None = (
+        None  # the server's learning rate; None if it is not one number
+    )
     noise: float = 0.0  # standard deviation of the Gaussian noise on the direction
 
 
@@ -152,10 +174,11 @@ class Declares(Protocol[Declared]):
 
 
 def traits_of(part: object, kind: type[Traits]) -> Traits:
-    """Return the traits that a part declares; the defaults of ``kind`` if it declares none.
+    """Return the traits that a part declares; the defaults of ``kind`` if it declares
+    none.
 
-    A subclass inherits the traits of a class only if it replaces nothing of that class but the
-    values of its options: a proof may rely on any method.
+    A subclass inherits the traits of a class only if it replaces nothing of that class
+    but the values of its options: a proof may rely on any method.
 
     >>> class Everyone:
     ...     traits = SamplerTraits(selects_everyone=True)
@@ -184,7 +207,8 @@ def undeclared(part: object, kind: type[Any]) -> str:
     replaced = ", ".join(replaced_in(part, declared))
     if replaced:
         return (
-            f"{name} replaces {replaced} of {declared.__name__} and declares no traits of its own"
+            f"{name} replaces {replaced} of {declared.__name__} and declares no "
+            "traits of its own"
         )
     traits = cast("Declares[Any]", part).traits
     if not isinstance(traits, kind):
@@ -193,7 +217,8 @@ def undeclared(part: object, kind: type[Any]) -> str:
 
 
 def still_holds(part: object, member: str) -> bool:
-    """Return whether the answer of a member holds for a part: no subclass replaces other members.
+    """Return whether the answer of a member holds for a part: no subclass replaces
+    other members.
 
     >>> class Counted:
     ...     def draw(self): ...
@@ -208,7 +233,9 @@ def still_holds(part: object, member: str) -> bool:
 
 
 def replaced_members(cls: type, base: type) -> list[str]:
-    """Return the members of ``base`` that a subclass replaces, except values of options."""
+    """Return the members of ``base`` that a subclass replaces, except values of
+    options.
+    """
     options = {f.name for f in fields(base)} if is_dataclass(base) else set()
     replaced: set[str] = set()
     for name in _members(base) | READ:
@@ -226,7 +253,9 @@ def _owner(part: object, member: str) -> type | None:
 
 
 def replaced_in(part: object, base: type) -> list[str]:
-    """Return the members of ``base`` that a part's class, or the part itself, replaces."""
+    """Return the members of ``base`` that a part's class, or the part itself,
+    replaces.
+    """
     attributes: Iterable[str] = vars(part) if hasattr(part, "__dict__") else ()
     shadowed = {
         name
@@ -237,11 +266,17 @@ def replaced_in(part: object, base: type) -> list[str]:
 
 
 def _members(base: type) -> set[str]:
-    """Return the members of a class and its bases, without special and `NEUTRAL` members."""
+    """Return the members of a class and its bases, without special and `NEUTRAL`
+    members.
+    """
     names = {name for cls in base.__mro__ if cls is not object for name in vars(cls)}
-    return {name for name in names if not name.startswith("__")} - NEUTRAL | {"__getattribute__"}
+    return {name for name in names if not name.startswith("__")} - NEUTRAL | {
+        "__getattribute__"
+    }
 
 
 def _is_value(value: object) -> bool:
-    """Return whether a class attribute is a value, not a method or another descriptor."""
+    """Return whether a class attribute is a value, not a method or another
+    descriptor.
+    """
     return not callable(value) and not hasattr(type(value), "__get__")

@@ -21,7 +21,8 @@ PERSONAL = "personal"
 """The name of a client's personal entries of the model, in its client state."""
 
 HELD = "held"
-"""The name of the version of the state that a client's node holds, in the server's client state."""
+"""The name of the version of the state that a client's node holds, in the server's
+client state."""
 
 LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
 """The losses that a part may require clients to report with their update."""
@@ -38,7 +39,8 @@ class Setting:
         batches: False if a client's gradient is exact (quadratics).
         on_demand: whether clients are created only when a round needs them.
         majority: the most frequent class of each client, (N,); None without classes.
-        similar: computes p_ij of the similarity graph, (N, N); None if there is no graph.
+        similar: computes p_ij of the similarity graph, (N, N); None if there is no
+            graph.
     """
 
     clients: int
@@ -51,7 +53,8 @@ class Setting:
     _cache: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def neighbours(self) -> Floats:
-        """Return p_ij of the similarity graph, (N, N): the share of client j for client i.
+        """Return p_ij of the similarity graph, (N, N): the share of client j for client
+        i.
 
         Row i sums to p_i.
         """
@@ -101,7 +104,9 @@ class Cohort:
 
 @dataclass(frozen=True, order=True)
 class Assignment:
-    """One client's work: it starts from model ``version`` and answers at time ``finish``."""
+    """One client's work: it starts from model ``version`` and answers at time
+    ``finish``.
+    """
 
     finish: float
     client: int
@@ -130,7 +135,9 @@ class Step:
     index: int
     time: float
     assignments: tuple[Assignment, ...]
-    late: tuple[Assignment, ...] = ()  # did not arrive in time; the server no longer waits for them
+    late: tuple[
+        Assignment, ...
+    ] = ()  # did not arrive in time; the server no longer waits for them
 
     @property
     def clients(self) -> Ints:
@@ -150,7 +157,8 @@ class Step:
 
 @dataclass(frozen=True)
 class AttackerView:
-    """Everything that a dishonest client and its accomplices know when the client answers.
+    """Everything that a dishonest client and its accomplices know when the client
+    answers.
 
     Args:
         client: its number.
@@ -160,9 +168,10 @@ class AttackerView:
         trainable: the number of trainable entries of the model; they come first.
         kept: the vectors that it kept at its last answer.
         work: its honest update, (d,); None if its attack does no work.
-        accomplices: the views of all clients of the attack in this aggregation, itself included.
-        honest: the updates of all other clients, (h, d), if the attack declares ``omniscient``;
-            otherwise None.
+        accomplices: the views of all clients of the attack in this aggregation, itself
+            included.
+        honest: the updates of all other clients, (h, d), if the attack declares
+            ``omniscient``; otherwise None.
     """
 
     client: int

@@ -1,9 +1,9 @@
 """A model is a vector, a cohort is a matrix.
 
-`Layout` maps the tensors of a module to positions of the flat vector. Trainable entries come first
-(``[:trainable]``); buffers such as batch-norm statistics follow. Frozen parameters
-(``requires_grad=False``) belong to the task, not to the vector: poise neither sends nor stores
-them.
+`Layout` maps the tensors of a module to positions of the flat vector. Trainable entries
+come first (``[:trainable]``); buffers such as batch-norm statistics follow. Frozen
+parameters (``requires_grad=False``) belong to the task, not to the vector: poise
+neither sends nor stores them.
 """
 
 from __future__ import annotations
@@ -52,11 +52,15 @@ class Layout:
     @classmethod
     def of_shapes(cls, shapes: Mapping[str, tuple[int, ...]]) -> Layout:
         """Return a layout of trainable tensors with these shapes."""
-        return cls._of([(name, shape, torch.float32) for name, shape in shapes.items()], [])
+        return cls._of(
+            [(name, shape, torch.float32) for name, shape in shapes.items()], []
+        )
 
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
-        """Return the layout of a module's trainable parameters and persistent buffers."""
+        """Return the layout of a module's trainable parameters and persistent
+        buffers.
+        """
         trainable = [
             (name, tuple(p.shape), p.dtype)
             for name, p in module.named_parameters()
@@ -80,7 +84,9 @@ class Layout:
         position = 0
         for name, shape, dtype in trainable + buffers:
             end = position + prod(shape)
-            entries.append(LayoutEntry(name, shape, start=position, stop=end, dtype=dtype))
+            entries.append(
+                LayoutEntry(name, shape, start=position, stop=end, dtype=dtype)
+            )
             position = end
         trainable_size = sum(prod(shape) for _, shape, _ in trainable)
         return cls(tuple(entries), trainable_size, size=position)
@@ -89,7 +95,9 @@ class Layout:
     def parameters(self) -> tuple[LayoutEntry, ...]:
         """The trainable entries."""
         return tuple(
-            e for e in self.entries if e.stop <= self.trainable and e.start < self.trainable
+            e
+            for e in self.entries
+            if e.stop <= self.trainable and e.start < self.trainable
         )
 
     @cached_property
@@ -100,7 +108,9 @@ class Layout:
     def positions(self, names: Iterable[str]) -> torch.Tensor:
         """Return the positions of these tensors in the vector, in order."""
         wanted = set(names)
-        spans = [torch.arange(e.start, e.stop) for e in self.entries if e.name in wanted]
+        spans = [
+            torch.arange(e.start, e.stop) for e in self.entries if e.name in wanted
+        ]
         if not spans:
             return torch.zeros(0, dtype=torch.int64)
         return torch.cat(spans)
@@ -108,10 +118,15 @@ class Layout:
     def views(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return views of the named tensors inside a vector (d,) or a stack (m, d)."""
         lead = values.shape[:-1]
-        return {e.name: values[..., e.start : e.stop].view((*lead, *e.shape)) for e in self.entries}
+        return {
+            e.name: values[..., e.start : e.stop].view((*lead, *e.shape))
+            for e in self.entries
+        }
 
     def flatten(
         self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float32
     ) -> Vector:
         """Return the vector of these named tensors."""
-        return torch.cat([tensors[e.name].detach().reshape(-1).to(dtype) for e in self.entries])
+        return torch.cat(
+            [tensors[e.name].detach().reshape(-1).to(dtype) for e in self.entries]
+        )

@@ -18,18 +18,25 @@ if TYPE_CHECKING:
     from poise.core.protocols import Weighting
     from poise.core.round_updates import RoundUpdates
 
-Floor: TypeAlias = float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
-"""F_i*: one number for all clients, each client's lowest loss so far, or one number per client."""
+Floor: TypeAlias = (
+    float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
+)
+"""F_i*: one number for all clients, each client's lowest loss so far, or one number per
+client."""
 
 
 def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., Floats]:
-    """Let callers pass base weights and columns to ``coefficients`` instead of `RoundUpdates`.
+    """Let callers pass base weights and columns to ``coefficients`` instead of
+    `RoundUpdates`.
 
-    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` shows what a weighting does.
+    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` shows what a
+    weighting does.
     """
 
     @wraps(method)
-    def coefficients(self: Any, updates: RoundUpdates | ArrayLike, **columns: Any) -> Floats:
+    def coefficients(
+        self: Any, updates: RoundUpdates | ArrayLike, **columns: Any
+    ) -> Floats:
         from poise.core.round_updates import RoundUpdates
 
         if not isinstance(updates, RoundUpdates):
@@ -42,7 +49,8 @@ def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., F
 def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
     """Return the coefficients of a weighting, (m,).
 
-    A weighting for poise 0.1, ``coefficients(self, base, **reports)``, still works, with a warning.
+    A weighting for poise 0.1, ``coefficients(self, base, **reports)``, still works,
+    with a warning.
     """
     if not _takes_columns(type(weighting)):
         return np.asarray(weighting.coefficients(updates), dtype=np.float64)
@@ -53,12 +61,16 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
         stacklevel=2,
     )
     by_name: Callable[..., Floats] = weighting.coefficients
-    return np.asarray(by_name(updates.base_weights, **updates.columns()), dtype=np.float64)
+    return np.asarray(
+        by_name(updates.base_weights, **updates.columns()), dtype=np.float64
+    )
 
 
 @lru_cache
 def _takes_columns(kind: type) -> bool:
-    """Return whether a class of weightings has the old signature, with keyword columns."""
+    """Return whether a class of weightings has the old signature, with keyword
+    columns.
+    """
     method = unwrap(vars(kind).get("coefficients") or kind.coefficients)  # type: ignore[attr-defined]
     _, first, *others = signature(method).parameters.values()
     if first.name in ("base", "updates"):
@@ -69,7 +81,8 @@ def _takes_columns(kind: type) -> bool:
 def renormalised(base: Floats, exponents: Floats) -> Floats:
     """Return ``base_i * exp(exponent_i)``, divided by its sum.
 
-    The exponents are first shifted by their maximum. An infinite exponent counts as the largest
+    The exponents are first shifted by their maximum. An infinite exponent counts as the
+    largest
     number: a loss that one client made up must not end the run.
 
     >>> renormalised(np.array([0.5, 0.5]), np.array([1000.0, 1000.0]))
@@ -92,15 +105,20 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def finite_losses(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) -> Floats:
-    """Return the reported losses; raises for a missing loss, and names the client of a bad one."""
+def finite_losses(
+    name: Literal["loss_before", "loss_after"], updates: RoundUpdates
+) -> Floats:
+    """Return the reported losses; raises for a missing loss, and names the client of a
+    bad one.
+    """
     values = updates.loss_before if name == "loss_before" else updates.loss_after
     if values is None:
         raise InvalidOption(f"this weighting needs {name}, but no client reported it")
     losses = np.asarray(values, dtype=np.float64)
     rows = len(updates)
     require(
-        losses.shape == (rows,), f"{name} has shape {losses.shape}, the cohort has {rows} clients"
+        losses.shape == (rows,),
+        f"{name} has shape {losses.shape}, the cohort has {rows} clients",
     )
     bad_rows = np.flatnonzero(~np.isfinite(losses))
     if len(bad_rows):
@@ -113,24 +131,30 @@ def finite_losses(name: Literal["loss_before", "loss_after"], updates: RoundUpda
 
 
 def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
-    """Return ``F_i - F_i*`` of each row; raises for a client whose loss is not finite."""
+    """Return ``F_i - F_i*`` of each row; raises for a client whose loss is not
+    finite.
+    """
     losses = finite_losses("loss_before", updates)
     if isinstance(floor, str):
         if updates.lowest_loss is None:
             raise InvalidOption(
-                "the running minimum needs the clients' earlier losses", "give lowest_loss="
+                "the running minimum needs the clients' earlier losses",
+                "give lowest_loss=",
             )
         return losses - np.minimum(updates.lowest_loss, losses)
     if isinstance(floor, int | float):
         return losses - floor
     try:
-        return losses - np.array([floor[int(c)] for c in updates.clients], dtype=np.float64)
+        return losses - np.array(
+            [floor[int(c)] for c in updates.clients], dtype=np.float64
+        )
     except (KeyError, IndexError) as error:
         raise InvalidOption(f"no floor was given for client {error}") from error
 
 
 def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
-    """Select the floors of the clients ``stay``, in this order; a common floor stays as it is.
+    """Select the floors of the clients ``stay``, in this order; a common floor stays as
+    it is.
 
     >>> floors_for((0.1, 0.2, 0.3), [2, 0]), floors_for({0: 0.1, 2: 0.3}, [2]), floors_for(0.5, [2])
     ((0.3, 0.1), {0: 0.3}, 0.5)
@@ -138,7 +162,11 @@ def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
     if isinstance(floor, str | int | float):
         return floor
     if isinstance(floor, Mapping):
-        return {number: floor[client] for number, client in enumerate(stay) if client in floor}
+        return {
+            number: floor[client]
+            for number, client in enumerate(stay)
+            if client in floor
+        }
     return tuple(floor[client] for client in stay)
 
 
@@ -166,7 +194,8 @@ def check_k(name: str, k: int | float) -> None:
 
 
 def extreme(values: Floats, k: int | float) -> Floats:
-    """Return ``1/k`` for each of the k largest values; ties for the last places share them.
+    """Return ``1/k`` for each of the k largest values; ties for the last places share
+    them.
 
     >>> extreme(np.array([1.0, 3.0, 2.0, 2.0]), 2)
     array([0.  , 0.5 , 0.25, 0.25])
@@ -184,7 +213,8 @@ def extreme(values: Floats, k: int | float) -> Floats:
 
 
 def without_excluded(omega: Floats, clients: Ints, excluded: frozenset[int]) -> Floats:
-    """Set the coefficients of excluded clients to 0, and scale the others to the same total.
+    """Set the coefficients of excluded clients to 0, and scale the others to the same
+    total.
 
     If every client is excluded, all coefficients are 0.
 
@@ -193,7 +223,9 @@ def without_excluded(omega: Floats, clients: Ints, excluded: frozenset[int]) -> 
     """
     if not excluded:
         return omega
-    remaining = np.where([client in excluded for client in clients.tolist()], 0.0, omega)
+    remaining = np.where(
+        [client in excluded for client in clients.tolist()], 0.0, omega
+    )
     total = float(remaining.sum())
     if total == 0:
         return np.zeros_like(omega)

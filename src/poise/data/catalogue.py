@@ -1,4 +1,6 @@
-"""The catalogue of data sets: paths, sizes, checksums and download addresses of their files."""
+"""The catalogue of data sets: paths, sizes, checksums and download addresses of their
+files.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class DatasetEntry:
         variants: alternative sets of files; poise reads the first complete one.
         fetched: the variant that `fetch` downloads; None if nothing can be downloaded.
         licence: as the publishers state it.
-        folder: relative to the data folder, for files that the user makes; they have no checksums.
+        folder: relative to the data folder, for files that the user makes; they have no
+            checksums.
         by_hand: how the user makes such files.
     """
 
@@ -154,9 +157,17 @@ USPS_INTEGERS = DataFile(
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/"
 
 USPS_LIBSVM = (
-    DataFile("usps/usps.bz2", 0, "md5:ec16c51db3855ca6c91edd34d0e9b197", (_LIBSVM + "usps.bz2",)),
     DataFile(
-        "usps/usps.t.bz2", 0, "md5:8ea070ee2aca1ac39742fdd1ef5ed118", (_LIBSVM + "usps.t.bz2",)
+        "usps/usps.bz2",
+        0,
+        "md5:ec16c51db3855ca6c91edd34d0e9b197",
+        (_LIBSVM + "usps.bz2",),
+    ),
+    DataFile(
+        "usps/usps.t.bz2",
+        0,
+        "md5:8ea070ee2aca1ac39742fdd1ef5ed118",
+        (_LIBSVM + "usps.t.bz2",),
     ),
 )
 
@@ -176,22 +187,45 @@ HOSPITALS = {
         (f"{_UCI}processed.{name}.data",),
     )
     for name, size, digest in (
-        ("cleveland", 18461, "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
-        ("hungarian", 10263, "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),
-        ("switzerland", 4109, "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314"),
-        ("va", 6737, "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"),
+        (
+            "cleveland",
+            18461,
+            "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",
+        ),
+        (
+            "hungarian",
+            10263,
+            "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796",
+        ),
+        (
+            "switzerland",
+            4109,
+            "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314",
+        ),
+        (
+            "va",
+            6737,
+            "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f",
+        ),
     )
 }
 
 LEAF = DatasetEntry(
     "leaf",
-    "FEMNIST in LEAF's format, one client per user; made by LEAF's preprocess.sh, not fetched",
+    (
+        "FEMNIST in LEAF's format, one client per user; made by LEAF's preprocess.sh, not "
+        "fetched"
+    ),
     variants=(),
     fetched=None,
     licence="LEAF: BSD 2-clause; FEMNIST: NIST Special Database 19",
     folder="leaf/femnist",
-    by_hand="run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and put its "
-    "folders train and test into leaf/femnist of the data folder, or pass their folder as folder=",
+    by_hand=(
+        "run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and "
+        "put its "
+        "folders train and test into leaf/femnist of the data folder, or pass their "
+        "folder as folder="
+    ),
 )
 
 CATALOGUE: dict[str, DatasetEntry] = {
@@ -199,7 +233,10 @@ CATALOGUE: dict[str, DatasetEntry] = {
     for entry in (
         DatasetEntry(
             "cifar10",
-            "CIFAR-10, ten classes of 32x32 colour images; all, or a subset of 20,000 + 4,000",
+            (
+                "CIFAR-10, ten classes of 32x32 colour images; all, or a subset of 20,000 "
+                "+ 4,000"
+            ),
             ((CIFAR10_ARCHIVE,), (CIFAR10_SUBSET,)),
             0,
             "none stated ([Krizhevsky 2009], asks for citation)",
@@ -234,7 +271,11 @@ CATALOGUE: dict[str, DatasetEntry] = {
             "public domain",
         ),
         DatasetEntry(
-            "usps", "USPS digits, 16x16", ((USPS_INTEGERS,), USPS_LIBSVM), 1, "none stated"
+            "usps",
+            "USPS digits, 16x16",
+            ((USPS_INTEGERS,), USPS_LIBSVM),
+            1,
+            "none stated",
         ),
     )
 }

@@ -65,28 +65,34 @@ def federation(
     """Deal a data set to clients; the same arguments give the same federation.
 
     Args:
-        source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``, ``digit-domains``,
-            ``shakespeare``, ``leaf``, ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
-        partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``,
-            ``imbalanced``, ``by-key``, or one index array per client.
+        source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``,
+            ``digit-domains``, ``shakespeare``, ``leaf``, ``heart-disease``,
+            ``synthetic``, or arrays ``(x, y)``.
+        partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``,
+            ``dirichlet-by-class``, ``imbalanced``, ``by-key``, or one index array per
+            client.
         clients: number of clients; None is 100, or every natural client for ``by-key``.
         seed: the seed of all random streams of the federation.
-        importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is divided by
-            its sum.
-        samples: first take a class-balanced random subset of that many training samples.
+        importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is
+            divided by its sum.
+        samples: first take a class-balanced random subset of that many training
+            samples.
         test_samples: the same for the held-out samples.
-        on_demand: compute a client's rows from (seed, client) when they are needed. Any number of
-            clients is possible, and clients may share samples (``iid``, ``dirichlet``,
-            ``imbalanced``, ``one-class``; with ``samples_per_client=``).
-        client_test_share: share of every client's samples to hold out as its own test set.
-        corruption: tables ``{"name": …, option: value}`` for `Federation.with_corruption`.
-        free_riders: number of clients without data to add after the others. They declare the mean
-            size of the others (for `poise.attacks`; rows drawn from all owned rows stand for the
-            data they claim).
-        without: clients that have left; the others keep their samples and move up, in order.
-        options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``,
-            ``ratios``, …) and of the source (``normalize``, ``by``, ``stride``, ``test``, …). The
-            partition takes an option that both have.
+        on_demand: compute a client's rows from (seed, client) when they are needed. Any
+            number of clients is possible, and clients may share samples (``iid``,
+            ``dirichlet``, ``imbalanced``, ``one-class``; with ``samples_per_client=``).
+        client_test_share: share of every client's samples to hold out as its own test
+            set.
+        corruption: tables ``{"name": …, option: value}`` for
+            `Federation.with_corruption`.
+        free_riders: number of clients without data to add after the others. They
+            declare the mean size of the others (for `poise.attacks`; rows drawn from
+            all owned rows stand for the data they claim).
+        without: clients that have left; the others keep their samples and move up, in
+            order.
+        options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``,
+            ``phi2``, ``ratios``, …) and of the source (``normalize``, ``by``,
+            ``stride``, ``test``, …). The partition takes an option that both have.
 
     >>> fed = federation("digits", "shards", clients=20, shard_size=30, seed=1)
     >>> fed
@@ -95,7 +101,8 @@ def federation(
     >>> x.shape[1:], x.dtype, y.dtype
     ((1, 8, 8), dtype('float32'), dtype('int64'))
 
-    Source: [Mansour 2022, §4.1], [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni 2023, §3.6].
+    Source: [Mansour 2022, §4.1], [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni 2023,
+        §3.6].
     """
     seed = _whole("seed", seed)
     number = None if clients is None else _whole("clients", clients)
@@ -105,7 +112,9 @@ def federation(
         source, loader, partition=partition, rule=rule, options=options
     )
     source_clients = _DEFAULT_CLIENTS if number is None else number
-    pool = _load(source, loader, options=source_options, clients=source_clients, seed=seed)
+    pool = _load(
+        source, loader, options=source_options, clients=source_clients, seed=seed
+    )
     pool = subset(pool, samples, test_samples=test_samples, seed=seed)
     if number is None and rule not in (None, by_key):
         number = _DEFAULT_CLIENTS
@@ -114,7 +123,9 @@ def federation(
     )
     tests = None
     if isinstance(holdings, StoredHoldings):
-        holdings, tests = own_tests(pool, holdings, keys=keys, share=client_test_share, seed=seed)
+        holdings, tests = own_tests(
+            pool, holdings, keys=keys, share=client_test_share, seed=seed
+        )
         holdings = with_free_riders(holdings, free_riders, seed=seed)
     else:
         require(
@@ -122,13 +133,21 @@ def federation(
             "client_test_share does not work with on_demand",
             where="client_test_share",
         )
-        require(not free_riders, "free_riders does not work with on_demand", where="free_riders")
+        require(
+            not free_riders,
+            "free_riders does not work with on_demand",
+            where="free_riders",
+        )
     require(
         not (free_riders and (tests or keys)),
         "free_riders does not work with clients that have names or test samples",
         where="free_riders",
     )
-    always = {"clients": holdings.clients - free_riders, "seed": seed, "importance": importance}
+    always = {
+        "clients": holdings.clients - free_riders,
+        "seed": seed,
+        "importance": importance,
+    }
     sometimes = {
         "samples": samples,
         "test_samples": test_samples,
@@ -145,7 +164,9 @@ def federation(
         seed=seed,
         partition=_partition_title(partition, rule_options),
         weighing=_weighing(importance, holdings.clients),
-        spec=_spec(source, partition, always=always, sometimes=sometimes, options=options),
+        spec=_spec(
+            source, partition, always=always, sometimes=sometimes, options=options
+        ),
         client_tests=tests,
         names=names,
     )
@@ -153,7 +174,9 @@ def federation(
     with errors_at("corruption"):
         for table in tables:
             fed = _corrupted(fed, table)
-    return fed.without(without) if len(without) else fed
+    if len(without):
+        return fed.without(without)
+    return fed
 
 
 def _whole(name: str, value: int) -> int:
@@ -195,8 +218,13 @@ def _sorted(
     rule: PartitionRule | None,
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the options into those of the partition and those of the source, and check them."""
-    first = f"partition {partition!r}" if isinstance(partition, str) else "a list of index arrays"
+    """Split the options into those of the partition and those of the source, and check
+    them.
+    """
+    if isinstance(partition, str):
+        first = f"partition {partition!r}"
+    else:
+        first = "a list of index arrays"
     second = f"source {source!r}" if isinstance(source, str) else "arrays"
     known = [] if rule is None else option_names(rule, *_SUPPLIED, "keys")
     takers = {first: known, second: option_names(loader, *_SUPPLIED)}
@@ -242,10 +270,15 @@ def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
     first = int(np.argmin(valid))
     require(
         bool(valid.all()),
-        f"the importance of client {first} is {given[first]}, not a number of at least 0",
+        (
+            f"the importance of client {first} is {given[first]}, not a number of at "
+            "least 0"
+        ),
         where="importance",
     )
-    require(bool(given.sum() > 0), "importance is 0 for every client", where="importance")
+    require(
+        bool(given.sum() > 0), "importance is 0 for every client", where="importance"
+    )
     return given.copy()
 
 
@@ -253,12 +286,16 @@ def _partition_title(partition: Partition, options: Mapping[str, Any]) -> str:
     if not isinstance(partition, str):
         return "index arrays"
     given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
-    return f"{partition}({given})" if given else partition
+    if given:
+        return f"{partition}({given})"
+    return partition
 
 
 def _short(value: object) -> str:
     text = repr(plain(value))
-    return text if len(text) <= 40 else text[:37] + "..."
+    if len(text) <= 40:
+        return text
+    return text[:37] + "..."
 
 
 def _spec(
@@ -268,16 +305,23 @@ def _spec(
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return the arguments that make this federation again, without defaults and corruptions."""
+    """Return the arguments that make this federation again, without defaults and
+    corruptions.
+    """
     if not isinstance(source, str) or not isinstance(partition, str):
         return None
     chosen = {
-        name: value for name, value in sometimes.items() if value is not None and value is not False
+        name: value
+        for name, value in sometimes.items()
+        if value is not None and value is not False
     }
     table = {"source": source, "partition": partition, **always, **chosen, **options}
     return {name: plain(value) for name, value in table.items()}
 
 
 def _corrupted(fed: Federation, table: Mapping[str, Any]) -> Federation:
-    require(isinstance(table, Mapping) and "name" in table, f"corruption {table!r} has no name")
+    require(
+        isinstance(table, Mapping) and "name" in table,
+        f"corruption {table!r} has no name",
+    )
     return fed.with_corruption(**dict(table))

@@ -37,8 +37,8 @@ class Federation:
         seed: of the federation.
         partition: the partition rule as text.
         weighing: ``size``, ``equal``, or the importance of each client.
-        spec: ``poise.federation(**spec)`` makes this federation again; None for arrays and index
-            lists.
+        spec: ``poise.federation(**spec)`` makes this federation again; None for arrays
+            and index lists.
         corruptions: applied to the clients' samples, in this order.
         client_tests: the pool and the holdings of the clients' own test samples.
         names: of the clients, or None.
@@ -61,17 +61,24 @@ class Federation:
     names: tuple[str, ...] | None = None
     chosen: Ints | None = None
 
-    # clients and their weights ------------------------------------------------------------------
+    # clients and their weights
+    # ------------------------------------------------------------------
 
     @property
     def clients(self) -> int:
         """Number of clients N."""
-        return self.holdings.clients if self.chosen is None else len(self.chosen)
+        if self.chosen is None:
+            return self.holdings.clients
+        return len(self.chosen)
 
     @property
     def members(self) -> Ints:
-        """The owner number of each client in the holdings, (N,): 0 to N - 1 before `without`."""
-        return np.arange(self.clients) if self.chosen is None else self.chosen
+        """The owner number of each client in the holdings, (N,): 0 to N - 1 before
+        `without`.
+        """
+        if self.chosen is None:
+            return np.arange(self.clients)
+        return self.chosen
 
     @property
     def classes(self) -> int:
@@ -96,7 +103,9 @@ class Federation:
 
     @cached_property
     def importance(self) -> Floats:
-        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by their sum."""
+        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by
+        their sum.
+        """
         if not isinstance(self.weighing, str):
             given = self.weighing if self.chosen is None else self.weighing[self.chosen]
             return _frozen(given / given.sum())
@@ -104,14 +113,17 @@ class Federation:
             return np.broadcast_to(np.float64(1 / self.clients), (self.clients,))
         return _frozen(self.sizes / self.sizes.sum())
 
-    # training data ------------------------------------------------------------------------------
+    # training data
+    # ------------------------------------------------------------------------------
 
     @cached_property
     def _span(self) -> Span:
         raw = self.source.train.raw
         return float(raw.min()), float(raw.max())
 
-    def _corrupt(self, shards: Shards, clients: Ints, corruptions: Sequence[Corruption]) -> Shards:
+    def _corrupt(
+        self, shards: Shards, clients: Ints, corruptions: Sequence[Corruption]
+    ) -> Shards:
         for corruption in corruptions:
             span = self._span if corruption.features else (0.0, 0.0)
             shards = corruption.apply(shards, clients, span=span)
@@ -123,7 +135,9 @@ class Federation:
 
     @cached_property
     def _everyone(self) -> Shards:
-        """The samples of all clients, corrupted once; without owners that are not clients."""
+        """The samples of all clients, corrupted once; without owners that are not
+        clients.
+        """
         return self._corrupt(self._plain(self.members), self.members, self.corruptions)
 
     def shards(self, clients: Sequence[int] | Ints) -> Shards:
@@ -136,7 +150,9 @@ class Federation:
         numbers = self._checked(clients)
         if self.on_demand:
             owners = numbers if self.chosen is None else self.chosen[numbers]
-            return self._corrupt(self._plain(owners), owners, corruptions=self.corruptions)
+            return self._corrupt(
+                self._plain(owners), owners, corruptions=self.corruptions
+            )
         held = self._everyone
         positions, offsets = gather(held.offsets, numbers)
         rows = torch.from_numpy(held.rows.numpy()[positions])
@@ -157,12 +173,14 @@ class Federation:
         outside = given[(given < 0) | (given >= self.clients)]
         if len(outside):
             raise InvalidOption(
-                f"there is no client {outside[0]}", f"clients are 0 to {self.clients - 1}"
+                f"there is no client {outside[0]}",
+                f"clients are 0 to {self.clients - 1}",
             )
         return given.astype(np.int64)
 
     def label_counts(self) -> Ints:
-        """Return the number of samples per client and class, by the clients' labels, (N, C).
+        """Return the number of samples per client and class, by the clients' labels,
+        (N, C).
 
         >>> from poise.data import federation
         >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
@@ -172,7 +190,10 @@ class Federation:
         if self.clients > _MOST_COUNTED:
             raise InvalidOption(
                 f"label_counts: {self.clients} clients are too many to count",
-                f"the limit is {_MOST_COUNTED}; count fewer with fed.shards(clients).labels",
+                (
+                    f"the limit is {_MOST_COUNTED}; count fewer with "
+                    "fed.shards(clients).labels"
+                ),
             )
         held = self.shards(np.arange(self.clients))
         owner = np.repeat(np.arange(self.clients), held.sizes)
@@ -181,7 +202,8 @@ class Federation:
         return counted.reshape(self.clients, self.classes)
 
     def traits(self) -> dict[str, Floats]:
-        """Return the numbers by which clients differ by design, (N,) each; may be empty.
+        """Return the numbers by which clients differ by design, (N,) each; may be
+        empty.
 
         Names are ``imbalance ratio`` and ``flip ratio``.
 
@@ -195,7 +217,8 @@ class Federation:
             traits |= corruption.traits(self.members)
         return traits
 
-    # test data ----------------------------------------------------------------------------------
+    # test data
+    # ----------------------------------------------------------------------------------
 
     @cached_property
     def test_shard(self) -> Shards | None:
@@ -205,7 +228,9 @@ class Federation:
             return None
         chosen = self.source.test_rows
         rows = torch.arange(len(pool)) if chosen is None else torch.from_numpy(chosen)
-        return Shards(pool, rows, pool.labels[rows], np.array([0, len(rows)], dtype=np.int64))
+        return Shards(
+            pool, rows, pool.labels[rows], np.array([0, len(rows)], dtype=np.int64)
+        )
 
     @property
     def test(self) -> Arrays:
@@ -223,7 +248,9 @@ class Federation:
         return self.client_tests is not None
 
     def client_test_shards(self, clients: Sequence[int] | Ints) -> Shards:
-        """Return the test samples of these clients, one after the other; a client may have none."""
+        """Return the test samples of these clients, one after the other; a client may
+        have none.
+        """
         if self.client_tests is None:
             raise InvalidOption(
                 "the clients of this federation have no test samples of their own",
@@ -233,14 +260,17 @@ class Federation:
         pool, held = self.client_tests
         rows, offsets = held.rows(owners)
         shards = _shards(pool, rows, offsets=offsets)
-        on_tests = [corruption for corruption in self.corruptions if corruption.own_tests]
+        on_tests = [
+            corruption for corruption in self.corruptions if corruption.own_tests
+        ]
         return self._corrupt(shards, owners, corruptions=on_tests)
 
     def client_test(self, i: int) -> Arrays:
         """Return the test data ``(x, y)`` of client i."""
         return self.client_test_shards([i]).arrays()
 
-    # variations and identity --------------------------------------------------------------------
+    # variations and identity
+    # --------------------------------------------------------------------
 
     def with_corruption(self, name: str, **options: Any) -> Federation:
         """Return a new federation with corrupted clients; this one stays unchanged.
@@ -268,13 +298,22 @@ class Federation:
         corruption: Corruption = maker(**options)
         corruption.fit(self.source.train, self.clients)
         spec = None
-        if self.spec is not None and not any(callable(value) for value in options.values()):
-            table = {"name": name, **{key: plain(value) for key, value in options.items()}}
-            spec = {**self.spec, "corruption": [*self.spec.get("corruption", []), table]}
+        if self.spec is not None and not any(
+            callable(value) for value in options.values()
+        ):
+            table = {
+                "name": name,
+                **{key: plain(value) for key, value in options.items()},
+            }
+            spec = {
+                **self.spec,
+                "corruption": [*self.spec.get("corruption", []), table],
+            }
         return replace(self, spec=spec, corruptions=(*self.corruptions, corruption))
 
     def without(self, clients: Sequence[int] | Ints) -> Federation:
-        """Return the federation without these clients; the others move up, in order (`members`).
+        """Return the federation without these clients; the others move up, in order
+        (`members`).
 
         >>> from poise.data import federation
         >>> left = federation("digits", clients=5).without([1, 3])
@@ -284,7 +323,9 @@ class Federation:
         gone = np.unique(self._checked(clients))
         stay = np.delete(self.members, gone)
         require(
-            len(stay) > 0, f"without: no client of {self.clients} would be left", where="without"
+            len(stay) > 0,
+            f"without: no client of {self.clients} would be left",
+            where="without",
         )
         missing = np.setdiff1d(np.arange(self.holdings.clients), stay)
         spec = None
@@ -311,7 +352,9 @@ class Federation:
     def __repr__(self) -> str:
         on_demand = ", on demand" if self.on_demand else ""
         labels = f"{self.classes} classes" if self.classes else "regression"
-        corruptions = "".join(f" + {corruption.name}" for corruption in self.corruptions)
+        corruptions = "".join(
+            f" + {corruption.name}" for corruption in self.corruptions
+        )
         return (
             f"Federation({self.source.name!r}, {self.partition}{corruptions}, "
             f"{self.clients:,} clients{on_demand}, {labels}, seed {self.seed})"
@@ -321,8 +364,9 @@ class Federation:
 def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
     """Return rows of a pool with the pool's labels.
 
-    NumPy gathers the labels: torch would split this small work over its threads, which wait for
-    each other for a whole time slice whenever a second process uses the same cores.
+    NumPy gathers the labels: torch would split this small work over its threads, which
+    wait for each other for a whole time slice whenever a second process uses the same
+    cores.
     """
     labels = torch.from_numpy(pool.labels.numpy()[rows])
     return Shards(pool, torch.from_numpy(rows), labels, offsets)

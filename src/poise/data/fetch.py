@@ -1,4 +1,6 @@
-"""Download data sets from their official addresses, and verify files by their checksums."""
+"""Download data sets from their official addresses, and verify files by their
+checksums.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def listing() -> list[DatasetStatus]:
     """Return all data sets with files, and the folder that holds each; reads no file.
 
     >>> [line.name for line in listing()]
-    ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare', 'usps']
+    ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare',
+    'usps']
     """
     lines = []
     for _, data in sorted(CATALOGUE.items()):
@@ -58,7 +61,9 @@ def listing() -> list[DatasetStatus]:
 
 
 def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
-    """Return the status of the first complete variant, or of the one that `fetch` downloads."""
+    """Return the status of the first complete variant, or of the one that `fetch`
+    downloads.
+    """
     for files in data.variants:
         at = locate(files)
         if at is not None:
@@ -68,7 +73,9 @@ def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
 
 
 def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
-    """Return the status of a data set whose files the user makes; it is present with its folder."""
+    """Return the status of a data set whose files the user makes; it is present with
+    its folder.
+    """
     for place in folders():
         folder = place / data.folder
         if folder.is_dir():
@@ -78,7 +85,9 @@ def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
 
 
 def _status(data: DatasetEntry, at: Path | None, size: int) -> DatasetStatus:
-    """Return a line of the listing; ``at`` is the data folder that holds the data set."""
+    """Return a line of the listing; ``at`` is the data folder that holds the data
+    set.
+    """
     return DatasetStatus(
         name=data.name,
         about=data.about,
@@ -98,7 +107,8 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
     data = entry(name)
     if data.folder:
         raise DataError(
-            f"{name} cannot be verified: you made its files yourself, so there are no checksums"
+            f"{name} cannot be verified: you made its files yourself, so there are no "
+            "checksums"
         )
     places = [Path(folder)] if folder is not None else folders()
     for files in data.variants:
@@ -114,10 +124,11 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
 def fetch(
     name: str, folder: str | Path | None = None, progress: Progress | None = None
 ) -> list[Path]:
-    """Download the missing files of a data set, check all files, and return their paths.
+    """Download the missing files of a data set, check all files, and return their
+    paths.
 
-    `fetch` writes a file to ``….part``, compares size and checksum, and then renames it. An
-    interrupted download continues where it stopped.
+    `fetch` writes a file to ``….part``, compares size and checksum, and then renames
+    it. An interrupted download continues where it stopped.
 
     Args:
         name: of the data set.
@@ -127,10 +138,13 @@ def fetch(
     data = entry(name)
     target = Path(folder) if folder is not None else folders()[0]
     if data.folder:
-        raise DataError(f"{name} cannot be downloaded: you make its files yourself", data.by_hand)
+        raise DataError(
+            f"{name} cannot be downloaded: you make its files yourself", data.by_hand
+        )
     if data.fetched is None:
         raise DataError(
-            f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target)
+            f"{name} cannot be downloaded: its file was derived from others",
+            _by_hand(name, target),
         )
     files = data.variants[data.fetched]
     total = sum(file.size for file in files)
@@ -153,7 +167,9 @@ def fetch(
 
 
 def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> Path:
-    """Return the path of a file, downloaded from the first working address if it is missing."""
+    """Return the path of a file, downloaded from the first working address if it is
+    missing.
+    """
     path = folder / file.path
     if path.is_file() and checksum(path, file.algorithm) == file.digest:
         report(path.stat().st_size)
@@ -174,10 +190,14 @@ def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> 
     raise OSError("; ".join(failures))
 
 
-def download(address: str, path: Path, file: DataFile, report: Callable[[int], None]) -> Path:
-    """Download ``address`` to ``path``, continuing a ``.part`` file if the server supports it.
+def download(
+    address: str, path: Path, file: DataFile, report: Callable[[int], None]
+) -> Path:
+    """Download ``address`` to ``path``, continuing a ``.part`` file if the server
+    supports it.
 
-    A finished part with a wrong checksum is deleted, so that the next try starts afresh.
+    A finished part with a wrong checksum is deleted, so that the next try starts
+    afresh.
     """
     if urlsplit(address).scheme not in ("http", "https"):
         raise DataError(f"{address}: not an http address")
@@ -205,13 +225,16 @@ def download(address: str, path: Path, file: DataFile, report: Callable[[int], N
     if digest != file.digest:
         part.unlink()
         raise DataError(
-            f"{file.algorithm} {digest}, expected {file.digest}", "the server has another file"
+            f"{file.algorithm} {digest}, expected {file.digest}",
+            "the server has another file",
         )
     os.replace(part, path)
     return path
 
 
-def _store(response: _Response, part: Path, have: int, report: Callable[[int], None]) -> None:
+def _store(
+    response: _Response, part: Path, have: int, report: Callable[[int], None]
+) -> None:
     """Write a response to disk; append it if the server sends only the rest."""
     resumed = have > 0 and response.status == http.client.PARTIAL_CONTENT
     mode: Literal["ab", "wb"] = "ab" if resumed else "wb"

@@ -77,38 +77,48 @@ def check(folder: Path, file: DataFile) -> Path:
     """Check size and checksum of ``file`` below ``folder``, and return its path."""
     path = folder / file.path
     if not path.is_file():
-        raise DataError(f"{path}: no such file", f"expected {file.size} bytes, {file.checksum}")
+        raise DataError(
+            f"{path}: no such file", f"expected {file.size} bytes, {file.checksum}"
+        )
     size = path.stat().st_size
     if file.size and size != file.size:
         raise DataError(
-            f"{path}: {size} bytes instead of {file.size}", "truncated or replaced; fetch it again"
+            f"{path}: {size} bytes instead of {file.size}",
+            "truncated or replaced; fetch it again",
         )
     digest = checksum(path, file.algorithm)
     if digest != file.digest:
         raise DataError(
-            f"{path}: {file.algorithm} {digest}, expected {file.digest}", "altered; fetch it again"
+            f"{path}: {file.algorithm} {digest}, expected {file.digest}",
+            "altered; fetch it again",
         )
     return path
 
 
 def read_gzip(path: Path) -> bytes:
-    """Return all bytes of a gzip file; a truncated or damaged one raises `DataError`."""
+    """Return all bytes of a gzip file; a truncated or damaged one raises
+    `DataError`.
+    """
     try:
         with gzip.open(path) as stream:
             return stream.read()
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file: {error}", "fetch it again") from error
+        raise DataError(
+            f"{path}: not a complete gzip file: {error}", "fetch it again"
+        ) from error
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return the array of a gzipped IDX file, which must have exactly this shape.
 
-    The header is two zero bytes, the type, the number of axes, and one big-endian 32-bit length per
-    axis. The big-endian values follow, and then the file ends.
+    The header is two zero bytes, the type, the number of axes, and one big-endian
+    32-bit length per axis. The big-endian values follow, and then the file ends.
     """
     data = read_gzip(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES:
-        raise DataError(f"{path}: not an IDX file (magic {data[:4].hex() or 'missing'})")
+        raise DataError(
+            f"{path}: not an IDX file (magic {data[:4].hex() or 'missing'})"
+        )
     axes = data[3]
     start = 4 + 4 * axes
     lengths: tuple[int, ...] = ()
@@ -125,12 +135,23 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.frombuffer(data, kind, offset=start).reshape(shape)
 
 
-def read_npz(path: Path, arrays: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, NDArray[Any]]:
-    """Return named arrays of an .npz file, each with the given shape and type; never unpickles."""
+def read_npz(
+    path: Path, arrays: dict[str, tuple[tuple[int, ...], str]]
+) -> dict[str, NDArray[Any]]:
+    """Return named arrays of an .npz file, each with the given shape and type; never
+    unpickles.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             held = {name: archive[name] for name in arrays}
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise DataError(
             f"{path}: cannot be read as an .npz file: {error}", "fetch it again"
         ) from error
@@ -138,13 +159,16 @@ def read_npz(path: Path, arrays: dict[str, tuple[tuple[int, ...], str]]) -> dict
         array = held[name]
         if array.shape != shape or array.dtype != np.dtype(kind):
             raise DataError(
-                f"{path}: {name} is {array.dtype} {array.shape}, expected {kind} {shape}"
+                f"{path}: {name} is {array.dtype} {array.shape}, expected {kind} "
+                f"{shape}"
             )
     return held
 
 
 def check_labels(path: Path, labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Return the labels as int64; a label outside ``0 … classes - 1`` raises `DataError`."""
+    """Return the labels as int64; a label outside ``0 … classes - 1`` raises
+    `DataError`.
+    """
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         raise DataError(f"{path}: a label lies outside 0..{classes - 1}")
     return labels.astype(np.int64)

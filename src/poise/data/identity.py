@@ -13,14 +13,19 @@ if TYPE_CHECKING:
 
 
 def digest_of(fed: Federation) -> str:
-    """Hash the rows, labels, corruptions and importance of the clients, and the data set's name.
+    """Hash the rows, labels, corruptions and importance of the clients, and the data
+    set's name.
 
-    The values of arrays are hashed as well. Those of named data sets are not: poise compares their
-    files with their checksums when it reads them.
+    The values of arrays are hashed as well. Those of named data sets are not: poise
+    compares their files with their checksums when it reads them.
     """
     pool = fed.source.train
-    known = {k: v for k, v in (fed.spec or {}).items() if k not in ("partition", "seed")}
-    text = json.dumps([fed.source.name, fed.source.notes, known], sort_keys=True, default=str)
+    known = {
+        k: v for k, v in (fed.spec or {}).items() if k not in ("partition", "seed")
+    }
+    text = json.dumps(
+        [fed.source.name, fed.source.notes, known], sort_keys=True, default=str
+    )
     digest = hashlib.blake2b(text.encode(), digest_size=16)
     digest.update(repr(fed.corruptions).encode())
     digest.update(fed.holdings.fingerprint())

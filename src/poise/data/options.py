@@ -22,17 +22,23 @@ _WORDS: dict[Any, str] = {
 
 
 def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
-    """Return the options of a function or class, without those that the caller supplies.
+    """Return the options of a function or class, without those that the caller
+    supplies.
 
     >>> def rule(labels, clients, *, alpha=1.0): ...
     >>> option_names(rule, "labels", "clients")
     ['alpha']
     """
-    return [name for name in inspect.signature(taker).parameters if name not in supplied]
+    return [
+        name for name in inspect.signature(taker).parameters if name not in supplied
+    ]
 
 
-def check_options(taker: Callable[..., Any], options: Mapping[str, Any], label: str) -> None:
-    """Raise `InvalidOption` for a value that does not fit the annotation of its parameter.
+def check_options(
+    taker: Callable[..., Any], options: Mapping[str, Any], label: str
+) -> None:
+    """Raise `InvalidOption` for a value that does not fit the annotation of its
+    parameter.
 
     >>> def rule(*, alpha: float = 1.0): ...
     >>> check_options(rule, {"alpha": "x"}, "rule")
@@ -43,8 +49,12 @@ def check_options(taker: Callable[..., Any], options: Mapping[str, Any], label: 
     for name, value in options.items():
         kinds = _kinds(hints.get(name, Any))
         if not any(_fits(value, kind) for kind in kinds):
-            words = " or ".join(word for kind in kinds for word in _words(kind)) or "a list"
-            raise InvalidOption(f"{label}: {name} must be {words}, not {value!r}", where=(name,))
+            words = (
+                " or ".join(word for kind in kinds for word in _words(kind)) or "a list"
+            )
+            raise InvalidOption(
+                f"{label}: {name} must be {words}, not {value!r}", where=(name,)
+            )
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -61,7 +71,9 @@ def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if kind in (int, float):
-        numbers = int | np.integer if kind is int else int | float | np.integer | np.floating
+        numbers = (
+            int | np.integer if kind is int else int | float | np.integer | np.floating
+        )
         return isinstance(value, numbers) and not isinstance(value, bool)
     if kind in (str, bool):
         return isinstance(value, kind)
@@ -71,10 +83,14 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def named(name: object, register: Mapping[str, Registered], label: str) -> Registered:
-    """Return the entry of a register, or raise `InvalidOption` with the nearest name."""
+    """Return the entry of a register, or raise `InvalidOption` with the nearest
+    name.
+    """
     if not isinstance(name, str) or name not in register:
         raise InvalidOption(
-            f"unknown {label} {name!r}", suggest(str(name), register), where=(label.split()[-1],)
+            f"unknown {label} {name!r}",
+            suggest(str(name), register),
+            where=(label.split()[-1],),
         )
     return register[name]
 
@@ -82,7 +98,8 @@ def named(name: object, register: Mapping[str, Registered], label: str) -> Regis
 def sort_options(
     options: Mapping[str, Any], takers: Mapping[str, list[str]], others: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """Assign every option to the first taker that has it; an unknown option raises an error.
+    """Assign every option to the first taker that has it; an unknown option raises an
+    error.
 
     >>> takers = {"rule": ["alpha"], "source": ["by", "alpha"]}
     >>> sort_options({"alpha": 1, "by": "writer"}, takers, [])
@@ -94,6 +111,8 @@ def sort_options(
         if taker is None:
             known = [*others, *(name for names in takers.values() for name in names)]
             names = " and ".join(takers)
-            raise InvalidOption(f"{names}: no option {name!r}", suggest(name, known), where=(name,))
+            raise InvalidOption(
+                f"{names}: no option {name!r}", suggest(name, known), where=(name,)
+            )
         sorted_[taker][name] = value
     return sorted_

@@ -13,7 +13,8 @@ _MOST_COUNTED = 1_000
 
 
 def describe(fed: Federation) -> str:
-    """Describe source, partition, sizes, classes, test data and corruptions, one per line.
+    """Describe source, partition, sizes, classes, test data and corruptions, one per
+    line.
 
     >>> from poise.data import federation
     >>> print(describe(federation("digits", clients=4)))  # doctest: +ELLIPSIS
@@ -24,9 +25,13 @@ def describe(fed: Federation) -> str:
     lines = [_source(fed), _sizes(fed)]
     if fed.classes and fed.clients <= _MOST_COUNTED and not fed.on_demand:
         held = (fed.label_counts() > 0).sum(axis=1)
-        lines.append(f"classes per client: {held.min()} to {held.max()}, mean {held.mean():.1f}")
+        lines.append(
+            f"classes per client: {held.min()} to {held.max()}, mean {held.mean():.1f}"
+        )
     if fed.client_tests is not None:
-        lines.append(f"own test samples: {len(fed.client_tests[1].flat):,} over all clients")
+        lines.append(
+            f"own test samples: {len(fed.client_tests[1].flat):,} over all clients"
+        )
     lines += [f"corrupted: {corruption}" for corruption in fed.corruptions]
     if fed.source.notes:
         lines.append(f"note: {fed.source.notes}")
@@ -37,8 +42,12 @@ def _source(fed: Federation) -> str:
     kinds = f"{fed.classes} classes" if fed.classes else "regression"
     held = fed.test_shard
     out = f"{len(held.rows):,} held out" if held else "none held out"
-    name, count = fed.source.name, len(fed.source)
-    return f"{name}: {count:,} training samples of shape {fed.feature_shape}, {kinds}; {out}"
+    name = fed.source.name
+    count = len(fed.source)
+    return (
+        f"{name}: {count:,} training samples of shape {fed.feature_shape}, "
+        f"{kinds}; {out}"
+    )
 
 
 def _sizes(fed: Federation) -> str:
@@ -47,4 +56,7 @@ def _sizes(fed: Federation) -> str:
         return f"{start}{fed.holdings.equal_size} samples each, made on demand"
     sizes = fed.sizes
     middle = np.median(sizes)
-    return f"{start}sizes {sizes.min()} to {sizes.max()}, median {middle:g}, {sizes.sum():,} in all"
+    return (
+        f"{start}sizes {sizes.min()} to {sizes.max()}, median {middle:g}, "
+        f"{sizes.sum():,} in all"
+    )

@@ -23,12 +23,16 @@ Partition: TypeAlias = str | Sequence[ArrayLike]
 """The name of a rule, or one index array per client."""
 
 PartitionRule: TypeAlias = Callable[..., Any]
-"""A partition function of labels, clients and seed, or a population function of one request; both
-take options."""
+"""A partition function of labels, clients and seed, or a population function of one
+request; both take options."""
 
 
-def subset(pool: Source, samples: int | None, test_samples: int | None, seed: int) -> Source:
-    """Return the source with class-balanced random subsets of these sizes; None keeps all."""
+def subset(
+    pool: Source, samples: int | None, test_samples: int | None, seed: int
+) -> Source:
+    """Return the source with class-balanced random subsets of these sizes; None keeps
+    all.
+    """
     if samples is not None:
         rows = _positions(pool.train, pool.rows)
         with errors_at("samples"):
@@ -43,14 +47,18 @@ def subset(pool: Source, samples: int | None, test_samples: int | None, seed: in
             )
         rows = _positions(pool.test, pool.test_rows)
         with errors_at("test_samples"):
-            chosen = _chosen(pool.test, rows, test_samples, generator(seed, "test-samples"))
+            chosen = _chosen(
+                pool.test, rows, test_samples, generator(seed, "test-samples")
+            )
         owners = None if pool.test_keys is None else pool.test_keys[chosen]
         pool = replace(pool, test_rows=rows[chosen], test_keys=owners)
     return pool
 
 
 def _positions(pool: Samples, rows: Ints | None) -> Ints:
-    return np.arange(len(pool)) if rows is None else rows
+    if rows is None:
+        return np.arange(len(pool))
+    return rows
 
 
 def _chosen(pool: Samples, rows: Ints, count: int, rng: np.random.Generator) -> Ints:
@@ -65,7 +73,9 @@ def deal(
     seed: int,
     options: dict[str, Any],
 ) -> tuple[Holdings, Ints | None]:
-    """Return the rows of each client, and for natural clients the key of each client."""
+    """Return the rows of each client, and for natural clients the key of each
+    client.
+    """
     rows = _positions(pool.train, pool.rows)
     if rule is None:
         indices = _index_arrays(partition, clients, available=len(rows))
@@ -76,19 +86,29 @@ def deal(
             if pool.name == "mnist":
                 hint = "pass by='writer' or by='series'"
             raise InvalidOption(
-                f"by-key: {pool.name} has no natural clients here", hint, where=("partition",)
+                f"by-key: {pool.name} has no natural clients here",
+                hint,
+                where=("partition",),
             )
         parts, keys = by_key(pool.keys, clients, seed, **options)
         return StoredHoldings.of([rows[part] for part in parts]), keys
     labels = pool.train.labels.numpy()[rows]
     if rule in POPULATIONS.values():
-        assert clients is not None  # only by-key takes the number of clients from the data
-        population: Population = rule(PopulationRequest(labels, clients, seed), **options)
+        assert (
+            clients is not None
+        )  # only by-key takes the number of clients from the data
+        population: Population = rule(
+            PopulationRequest(labels, clients, seed), **options
+        )
         return replace(population, order=rows[population.order]), None
-    return StoredHoldings.of([rows[part] for part in rule(labels, clients, seed, **options)]), None
+    return StoredHoldings.of(
+        [rows[part] for part in rule(labels, clients, seed, **options)]
+    ), None
 
 
-def _index_arrays(partition: Partition, clients: int | None, available: int) -> list[Ints]:
+def _index_arrays(
+    partition: Partition, clients: int | None, available: int
+) -> list[Ints]:
     """Return the user's index arrays after checking them."""
     parts = [np.asarray(part) for part in partition]
     require(len(parts) > 0, "the partition has no clients", where="partition")
@@ -99,7 +119,9 @@ def _index_arrays(partition: Partition, clients: int | None, available: int) -> 
     )
     for client, part in enumerate(parts):
         require(
-            part.ndim == 1 and len(part) > 0, f"client {client} owns no samples", where="partition"
+            part.ndim == 1 and len(part) > 0,
+            f"client {client} owns no samples",
+            where="partition",
         )
         require(
             part.dtype.kind in "iu",
@@ -117,13 +139,22 @@ def _index_arrays(partition: Partition, clients: int | None, available: int) -> 
 
 
 def own_tests(
-    pool: Source, held: StoredHoldings, keys: Ints | None, share: float | None, seed: int
+    pool: Source,
+    held: StoredHoldings,
+    keys: Ints | None,
+    share: float | None,
+    seed: int,
 ) -> tuple[StoredHoldings, tuple[Samples, StoredHoldings] | None]:
     """Return the training holdings, and the clients' own test samples.
 
     Test samples come from the source, or from the training samples of each client.
     """
-    if keys is not None and pool.test_keys is not None and pool.test is not None and share is None:
+    if (
+        keys is not None
+        and pool.test_keys is not None
+        and pool.test is not None
+        and share is None
+    ):
         test_rows = _positions(pool.test, pool.test_rows)
         order = np.argsort(pool.test_keys, kind="stable")
         sorted_keys = pool.test_keys[order]
@@ -143,7 +174,8 @@ def own_tests(
 def with_free_riders(held: StoredHoldings, count: int, seed: int) -> StoredHoldings:
     """Add clients without data that declare the mean size of the others.
 
-    Rows drawn from all owned rows, each at most once per free-rider, stand for the data it claims.
+    Rows drawn from all owned rows, each at most once per free-rider, stand for the data
+    it claims.
 
     >>> held = StoredHoldings.of([np.array([4, 7]), np.array([1, 2, 3, 9])])
     >>> with_free_riders(held, 2, seed=0).sizes().tolist()

@@ -14,12 +14,17 @@ from poise.data.apportionment import apportion
 
 def share_of(value: float, name: str) -> float:
     """Return the share, or raise `InvalidOption` if it lies outside [0, 1)."""
-    require(0 <= value < 1, f"{name} = {value!r} must be at least 0 and below 1", where=name)
+    require(
+        0 <= value < 1, f"{name} = {value!r} must be at least 0 and below 1", where=name
+    )
     return float(value)
 
 
-def held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Mark ``round(share · size)`` random members of every group (class, client) as held out.
+def held_out(
+    groups: NDArray[Any], share: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Mark ``round(share · size)`` random members of every group (class, client) as
+    held out.
 
     At least one member of every group is not marked.
 
@@ -38,10 +43,11 @@ def held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> ND
 def balanced_subset(
     labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator
 ) -> Ints:
-    """Return ``count`` random positions, as equally many of each class as possible, ascending.
+    """Return ``count`` random positions, as equally many of each class as possible,
+    ascending.
 
-    A class that is too small contributes all its samples, and the others contribute more. For
-    regression (``classes = 0``) the subset is uniform.
+    A class that is too small contributes all its samples, and the others contribute
+    more. For regression (``classes = 0``) the subset is uniform.
 
     >>> rows = balanced_subset(np.array([0, 0, 0, 0, 1, 1]), 5, 2, np.random.default_rng(0))
     >>> np.bincount(np.array([0, 0, 0, 0, 1, 1])[rows]).tolist()
@@ -54,9 +60,13 @@ def balanced_subset(
         f"choose 1 to {available}",
     )
     if classes == 0:
-        return np.sort(rng.choice(available, int(count), replace=False)).astype(np.int64)
+        return np.sort(rng.choice(available, int(count), replace=False)).astype(
+            np.int64
+        )
     sizes = np.bincount(labels, minlength=classes)
-    quota = apportion((sizes > 0).astype(float)[None], np.array([count]), sizes[None])[0]
+    quota = apportion((sizes > 0).astype(float)[None], np.array([count]), sizes[None])[
+        0
+    ]
     order = np.lexsort((rng.random(available), labels))
     rank = np.arange(available) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.sort(order[rank < np.repeat(quota, sizes)]).astype(np.int64)

@@ -1,8 +1,9 @@
-"""One round after the other: schedule, execute, decode, attack, validate, weigh, combine, apply.
+"""One round after the other: schedule, execute, decode, attack, validate, weigh,
+combine, apply.
 
 `loop.run` goes from round to round. `round.aggregate` applies the equation once.
-`schedule.schedule` decides which clients start and which arrive. `local_work.LocalWork` is the work
-of a client.
+`schedule.schedule` decides which clients start and which arrive. `local_work.LocalWork`
+is the work of a client.
 """
 
 from poise.engine.loop import Environment, Observers, initial, run

@@ -26,21 +26,27 @@ def attacked(
     seed: int,
     client_state: Mapping[int, NamedVectors],
 ) -> tuple[RoundUpdates, dict[int, NamedVectors]]:
-    """Replace the rows of dishonest clients; return the updates and what these clients keep.
+    """Replace the rows of dishonest clients; return the updates and what these clients
+    keep.
 
-    ``client_state`` holds the vectors of every client from earlier rounds. The clients of one
-    attack share what they see. A client of several attacks sends the update of the last one.
+    ``client_state`` holds the vectors of every client from earlier rounds. The clients
+    of one attack share what they see. A client of several attacks sends the update of
+    the last one.
     """
     notes: dict[int, NamedVectors] = {}
     for attack in attacks:
         rows = np.flatnonzero(np.isin(updates.clients, list(attack.clients)))
         if not len(rows):
             continue
-        forged = _forge_updates(updates, attack, rows, seed=seed, client_state=client_state)
+        forged = _forge_updates(
+            updates, attack, rows, seed=seed, client_state=client_state
+        )
         updates = _with_forged_rows(updates, attack, rows, forged=forged)
         for row, answer in zip(rows.tolist(), forged, strict=True):
             client = int(updates.clients[row])
-            notes[client] = {NOTES + name: vector for name, vector in answer.keep.items()}
+            notes[client] = {
+                NOTES + name: vector for name, vector in answer.keep.items()
+            }
     return updates, notes
 
 
@@ -72,7 +78,10 @@ def _forge_updates(
 
 
 def _view(
-    updates: RoundUpdates, row: int, works: bool, client_state: Mapping[int, NamedVectors]
+    updates: RoundUpdates,
+    row: int,
+    works: bool,
+    client_state: Mapping[int, NamedVectors],
 ) -> AttackerView:
     """Return what one client knows itself, without its accomplices."""
     client = int(updates.clients[row])
@@ -102,7 +111,9 @@ def _other_updates(updates: RoundUpdates, rows: Ints) -> Stack:
 def _with_forged_rows(
     updates: RoundUpdates, attack: Attack, rows: Ints, forged: Sequence[ForgedUpdate]
 ) -> RoundUpdates:
-    """Replace rows by forged updates; clients that do no work also report the forged loss."""
+    """Replace rows by forged updates; clients that do no work also report the forged
+    loss.
+    """
     stack = updates.stack.clone()
     norms = updates.norms.copy()
     for row, answer in zip(rows.tolist(), forged, strict=True):

@@ -1,7 +1,7 @@
 """Group assignments into batches of clients that work together.
 
-The grouping depends on the assignments alone, never on workers or machines. So results do not
-depend on them either.
+The grouping depends on the assignments alone, never on workers or machines. So results
+do not depend on them either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LARGE_STEP = 5_000_000
 """From this many rows x samples x parameters on, a step is worth a second worker."""
 
 LEAST_CHUNKS = 16
-"""The least number of chunks if an oracle computes the clients of a call one after the other."""
+"""The least number of chunks if an oracle computes the clients of a call one after the
+other."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class ClientBatch:
         algorithm_state: AlgorithmState,
         out: Stack | None = None,
     ) -> Arrivals:
-        """Do the local work; ``models`` are by version, ``out`` is memory for the updates."""
+        """Do the local work; ``models`` are by version, ``out`` is memory for the
+        updates.
+        """
         version = int(self.versions[0])
         start = models[version].expand(len(self.rows), -1)
         if bool((self.versions != version).any()):
@@ -63,9 +66,16 @@ class ClientBatch:
             return local.run(start, group, algorithm_state=algorithm_state, out=out)
         except PoiseError:
             raise
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:  # from PyTorch
+        except (
+            RuntimeError,
+            ValueError,
+            IndexError,
+            TypeError,
+        ) as error:  # from PyTorch
             if start.device.type == "cpu":  # errors on a GPU outlast their call
-                for single in self.apart():  # the client at fault raises an error with its number
+                for single in (
+                    self.apart()
+                ):  # the client at fault raises an error with its number
                     single.work(local, models, reports, algorithm_state)
             raise _work_failed(self.clients, version, error) from error
 
@@ -95,7 +105,9 @@ def client_batches(
     versions = np.array([a.version for a in assignments], dtype=np.int64)
     occurrences = np.array([a.occurrence for a in assignments], dtype=np.int64)
     streams = keys(seed, "work", versions, clients, occurrences)
-    chunks = cut_rows(local.oracle, local.solver, sizes=sizes[clients], versions=versions)
+    chunks = cut_rows(
+        local.oracle, local.solver, sizes=sizes[clients], versions=versions
+    )
     return [
         ClientBatch(rows, clients[rows], versions=versions[rows], streams=streams[rows])
         for rows in chunks
@@ -115,9 +127,15 @@ class Gathered:
 
     @classmethod
     def of(
-        cls, local: LocalWork, batches: Sequence[ClientBatch], order: WorkOrder, spare: Stack | None
+        cls,
+        local: LocalWork,
+        batches: Sequence[ClientBatch],
+        order: WorkOrder,
+        spare: Stack | None,
     ) -> Gathered:
-        """Return an empty collection; it uses ``spare`` as its stack if the shape fits."""
+        """Return an empty collection; it uses ``spare`` as its stack if the shape
+        fits.
+        """
         if not local.wire.direct:
             return cls(local, batches, stack=None)
         model = next(iter(order.models.values()))
@@ -127,7 +145,9 @@ class Gathered:
         return cls(local, batches, stack=spare)
 
     def place(self, batch: ClientBatch) -> Stack | None:
-        """Return the memory for a batch's updates; None if the batch must allocate its own."""
+        """Return the memory for a batch's updates; None if the batch must allocate its
+        own.
+        """
         if self.stack is None or batch.span is None:
             return None
         return self.stack[batch.span]
@@ -149,10 +169,11 @@ class Gathered:
 
 
 def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list[Ints]:
-    """Cut rows into chunks with one step rule, one batch width and similar numbers of steps.
+    """Cut rows into chunks with one step rule, one batch width and similar numbers of
+    steps.
 
-    The rows with most steps come first. The step rule changes with the model version only if the
-    learning rate does, or if the solver has a memory.
+    The rows with most steps come first. The step rule changes with the model version
+    only if the learning rate does, or if the solver has a memory.
 
     Args:
         oracle: limits how many clients go into one call.
@@ -171,13 +192,17 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
     for rows in np.split(order, np.flatnonzero(~alike) + 1):
         if len(rows):
             width = int(widths[rows[0]])
-            count = _chunk_count(len(rows), oracle, batch_size=solver.batch_size, width=width)
+            count = _chunk_count(
+                len(rows), oracle, batch_size=solver.batch_size, width=width
+            )
             chunks += np.array_split(rows, count)
     return chunks
 
 
 def _chunk_count(rows: int, oracle: Oracle, batch_size: int | None, width: int) -> int:
-    """Return into how many equal chunks to cut rows: few for speed, more to keep workers busy."""
+    """Return into how many equal chunks to cut rows: few for speed, more to keep
+    workers busy.
+    """
     least = -(-rows // oracle.rows(batch_size))
     if not oracle.stacked:
         return max(least, min(rows, LEAST_CHUNKS))
@@ -189,11 +214,16 @@ def _chunk_count(rows: int, oracle: Oracle, batch_size: int | None, width: int) 
 
 def _work_failed(clients: Ints, version: int, error: Exception) -> UpdateRefused:
     """Return the error for local work that failed in PyTorch."""
-    names = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
+    if len(clients) == 1:
+        names = f"client {clients[0]}"
+    else:
+        names = f"clients {clients.tolist()}"
     hint = ""
     if "more than 1 value per channel" in str(error):
         hint = (
             "batch norm needs batches of two or more: choose a batch_size that leaves no single "
             "sample"
         )
-    return UpdateRefused(f"round {version}: the local work of {names} failed: {error}", hint)
+    return UpdateRefused(
+        f"round {version}: the local work of {names} failed: {error}", hint
+    )

@@ -18,7 +18,9 @@ from poise.engine.state import State
 
 @dataclass(frozen=True)
 class IdleClients:
-    """Dishonest clients whose local work is never used: the executor skips their training."""
+    """Dishonest clients whose local work is never used: the executor skips their
+    training.
+    """
 
     clients: frozenset[int]
     sizes: Ints  # (N,)
@@ -27,10 +29,14 @@ class IdleClients:
     def answers(
         self, assignments: Sequence[Assignment], model: Vector, reports: frozenset[str]
     ) -> Arrivals:
-        """Return updates of zeros, with the sizes and steps that these clients would declare."""
+        """Return updates of zeros, with the sizes and steps that these clients would
+        declare.
+        """
         sizes = self.sizes[[a.client for a in assignments]]
         rows = len(assignments)
-        losses: dict[str, Any] = {name: np.full(rows, np.nan) for name in sorted(reports)}
+        losses: dict[str, Any] = {
+            name: np.full(rows, np.nan) for name in sorted(reports)
+        }
         return Arrivals(
             payload={UPDATE: model.new_zeros((rows, len(model)))},
             samples=sizes,
@@ -42,15 +48,19 @@ class IdleClients:
 
 @dataclass
 class LazyExecutor:
-    """Does work when its result is first needed, together with all other work in flight.
+    """Does work when its result is first needed, together with all other work in
+    flight.
 
-    The updates that `collect` returns are valid until its next call, which reuses their memory.
+    The updates that `collect` returns are valid until its next call, which reuses their
+    memory.
     """
 
     backend: Backend
     reports: frozenset[str]
     idle: IdleClients | None = None
-    _done: dict[tuple[int, int, int], tuple[Arrivals, int]] = field(default_factory=dict)
+    _done: dict[tuple[int, int, int], tuple[Arrivals, int]] = field(
+        default_factory=dict
+    )
     _spare: Stack | None = None
 
     @property
@@ -90,13 +100,17 @@ class LazyExecutor:
         self._done |= {a.key: (arrivals, row) for row, a in enumerate(assignments)}
 
     def _spare_stack(self, rows: int) -> Stack | None:
-        """Return the stack of the last work if it fits and no answer uses it any more."""
+        """Return the stack of the last work if it fits and no answer uses it any
+        more.
+        """
         spare = self._spare
         self._spare = None
         if spare is None or len(spare) != rows:
             return None
         in_use = any(a.payload.get(UPDATE) is spare for a, _ in self._done.values())
-        return None if in_use else spare
+        if in_use:
+            return None
+        return spare
 
     def _skip_idle(
         self, assignments: list[Assignment], idle: IdleClients, model: Vector
@@ -108,7 +122,9 @@ class LazyExecutor:
         return [a for a in assignments if a.client not in idle.clients]
 
     def _compact(self) -> None:
-        """Copy the remaining rows of earlier work, so that the memory of the rest is freed."""
+        """Copy the remaining rows of earlier work, so that the memory of the rest is
+        freed.
+        """
         for key, (arrivals, row) in self._done.items():
             if len(arrivals) > 1:
                 self._done[key] = (arrivals.rows(np.array([row])), 0)

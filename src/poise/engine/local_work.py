@@ -1,7 +1,7 @@
 """The local work of clients, in a simulation and on real nodes.
 
-``W <- W - rate * T(G(W), W)`` for a stack of clients, each on its own batches and for its own
-number of steps. A real node is a stack of one row.
+``W <- W - rate * T(G(W), W)`` for a stack of clients, each on its own batches and for
+its own number of steps. A real node is a stack of one row.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class LocalWork:
         start = self._with_personal(start, clients, algorithm_state)
         rows = torch.empty_like(start) if out is None else out
         rows.copy_(start)
-        loss_before = oracle.losses(rows, data) if "loss_before" in group.reports else None
+        if "loss_before" in group.reports:
+            loss_before = oracle.losses(rows, data)
+        else:
+            loss_before = None
         steps = self.solver.steps_for(data.sizes)
         units = data.sizes if oracle.batches else np.ones_like(data.sizes)
         plan = BatchPlan.draw(
@@ -92,7 +95,10 @@ class LocalWork:
         )
         rule = self._rule(start[:, trainable], group.version, local_state)
         _make_steps(oracle, rule, rows, data=data, plan=plan)
-        loss_after = oracle.losses(rows, data) if "loss_after" in group.reports else None
+        if "loss_after" in group.reports:
+            loss_after = oracle.losses(rows, data)
+        else:
+            loss_after = None
         client_state = self._personal_entries(rows)
         rows.sub_(start)
         if self.wire.personal is not None:
@@ -117,9 +123,13 @@ class LocalWork:
         """Return the solver's step with the transforms and the point of its memory."""
         rule = self.solver.rule(start, version)
         transforms = (*local_state.terms(start), *rule.transforms)
-        return replace(rule, transforms=transforms, point=local_state.point() or rule.point)
+        return replace(
+            rule, transforms=transforms, point=local_state.point() or rule.point
+        )
 
-    def _with_personal(self, start: Stack, clients: Ints, algorithm_state: AlgorithmState) -> Stack:
+    def _with_personal(
+        self, start: Stack, clients: Ints, algorithm_state: AlgorithmState
+    ) -> Stack:
         """Return the received models with the personal entries that clients have."""
         if self.wire.personal is None:
             return start
@@ -148,7 +158,9 @@ class BackendPart(Protocol):
         """Start the workers of a run."""
 
 
-def _make_steps(oracle: Oracle, rule: StepRule, rows: Stack, data: Any, plan: BatchPlan) -> None:
+def _make_steps(
+    oracle: Oracle, rule: StepRule, rows: Stack, data: Any, plan: BatchPlan
+) -> None:
     """Make all local steps in place; a client stops after its own number of steps."""
     plain = not rule.transforms and rule.point is None
     if plain and _descends(type(oracle)):  # gradient and step in one pass
@@ -173,5 +185,7 @@ def _make_steps(oracle: Oracle, rule: StepRule, rows: Stack, data: Any, plan: Ba
 
 @lru_cache
 def _descends(kind: type) -> bool:
-    """Return whether oracles of a class are `Descends`; cached, since workers would wait for it."""
+    """Return whether oracles of a class are `Descends`; cached, since workers would
+    wait for it.
+    """
     return hasattr(kind, "descend")

@@ -1,7 +1,7 @@
 """The loop over rounds: schedule, aggregate, measure, record.
 
-The engine knows the protocols of the slots, and no implementation. Each round takes a `State` and
-returns the next, so a run can continue from any recorded round.
+The engine knows the protocols of the slots, and no implementation. Each round takes a
+`State` and returns the next, so a run can continue from any recorded round.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def initial(oracle: Oracle, plan: Plan) -> State:
 
 
 def run(state: State, plan: Plan, environment: Environment) -> State:
-    """Run until the budget of rounds or of time is used up, or an observer stops the run."""
+    """Run until the budget of rounds or of time is used up, or an observer stops the
+    run.
+    """
     history = environment.history
     pace = _pace(plan, environment)
     executor = LazyExecutor(environment.backend, plan.parts.reports, idle=plan.idle)
@@ -79,19 +81,26 @@ def run(state: State, plan: Plan, environment: Environment) -> State:
         history.add(result.record)
         if pace.prefetchable:  # the next step shows whether this one is the last
             prefetched = schedule(state, plan, pace, history)
-        last = plan.full(state.index) or (prefetched is not None and plan.over(prefetched[0]))
+        last = plan.full(state.index) or (
+            prefetched is not None and plan.over(prefetched[0])
+        )
         _record_round(result, plan, environment, last=last, began=began)
     return state
 
 
 def _pace(plan: Plan, environment: Environment) -> Pace:
-    """Return simulated time, or real time for a backend whose clients take real time."""
+    """Return simulated time, or real time for a backend whose clients take real
+    time.
+    """
     if not environment.backend.real_time:
         return simulated(plan)
     if plan.parts.by_given_times:
         name = type(plan.parts.weighting).__name__
         raise IncompatibleParts(
-            f"{name}: weights follow from the clock's durations, but these clients take real time",
+            (
+                f"{name}: weights follow from the clock's durations, but these clients "
+                "take real time"
+            ),
             f"use {ESTIMATE}",
         )
     assert isinstance(environment.backend, RealTimeBackend)
@@ -112,11 +121,15 @@ def _record_round(
     record = result.record
     history = environment.history
     if last or state.index % plan.evaluate_every == 0:
-        metrics = environment.backend.measure(state.theta, plan.metrics, state.algorithm_state)
+        metrics = environment.backend.measure(
+            state.theta, plan.metrics, state.algorithm_state
+        )
         record = replace(record, metrics=metrics)
     record = replace(record, seconds=wall.perf_counter() - began)
     history.note(record.metrics)
     tensors = {**state.server, **state.algorithm_state.tensors(), **history.tensors()}
     updates = result.updates.stack if plan.keep_updates else None
-    environment.journal.append(record, state.theta, tensors, result.client_state, updates)
+    environment.journal.append(
+        record, state.theta, tensors, result.client_state, updates
+    )
     environment.observers.after_round(record)

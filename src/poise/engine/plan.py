@@ -1,4 +1,6 @@
-"""`Parts`: one part per slot. `Plan`: the parts, the budget and the metrics of a run."""
+"""`Parts`: one part per slot. `Plan`: the parts, the budget and the metrics of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from poise.core.protocols import (
     Weighting,
 )
 from poise.core.slots import RUN_SLOTS
-from poise.core.traits import ChannelTraits, ClockTraits, SamplerTraits, still_holds, traits_of
+from poise.core.traits import (
+    ChannelTraits,
+    ClockTraits,
+    SamplerTraits,
+    still_holds,
+    traits_of,
+)
 from poise.core.types import LOSS_REPORTS, Floats, Setting, Step
 from poise.engine.executor import IdleClients
 from poise.engine.simulated_time import SimulatedTime
@@ -55,7 +63,9 @@ class Parts:
         return (self.weighting.needs | self.sampler.needs) & LOSS_REPORTS
 
     def base_columns(self, step: Step, setting: Setting) -> dict[str, Any]:
-        """Return the columns of `RoundUpdates` that come from sampler, clock and graph."""
+        """Return the columns of `RoundUpdates` that come from sampler, clock and
+        graph.
+        """
         clients = step.clients
         base_weights = step.weights
         importance = setting.importance[clients]
@@ -73,7 +83,9 @@ class Parts:
     def balance(self, setting: Setting) -> Floats | None:
         """Return the clock's d_i/p_i, (N,); None if the weighting does not need it."""
         clock = self.clock
-        if "balance" not in self.weighting.needs or not isinstance(clock, KnowsLongRunWeights):
+        if "balance" not in self.weighting.needs or not isinstance(
+            clock, KnowsLongRunWeights
+        ):
             return None
         balance: Floats = setting.once(
             "balance", lambda: clock.unbiased_weights(None, np.ones(setting.clients))
@@ -81,10 +93,14 @@ class Parts:
         return balance
 
     def adjacency(self, setting: Setting) -> Floats | None:
-        """Return the importance by degree in the similarity graph, (N,); None if not needed."""
+        """Return the importance by degree in the similarity graph, (N,); None if not
+        needed.
+        """
         if "adjacency" not in self.weighting.needs:
             return None
-        adjacency: Floats = setting.once("adjacency", lambda: setting.neighbours().sum(axis=1))
+        adjacency: Floats = setting.once(
+            "adjacency", lambda: setting.neighbours().sum(axis=1)
+        )
         return adjacency
 
     @property
@@ -100,7 +116,9 @@ class Parts:
         return memory is not None and memory.neighbours
 
     def chosen(self) -> Iterator[tuple[str, Fits]]:
-        """Yield every part except the attacks with the name of its slot; skip empty slots."""
+        """Yield every part except the attacks with the name of its slot; skip empty
+        slots.
+        """
         for slot in RUN_SLOTS:
             part: Fits | None = vars(self)[slot]
             if part is not None:
@@ -117,7 +135,10 @@ class Parts:
 
     def _check_repeated_clients(self) -> None:
         """Raise if a client could be in flight twice."""
-        if not self.clock.waits and traits_of(self.sampler, SamplerTraits).repeats_clients:
+        if (
+            not self.clock.waits
+            and traits_of(self.sampler, SamplerTraits).repeats_clients
+        ):
             sampler = type(self.sampler).__name__
             clock = type(self.clock).__name__
             raise IncompatibleParts(
@@ -146,7 +167,9 @@ class Parts:
             )
 
     def _check_neighbours(self) -> None:
-        """Raise if the server would have to keep many means of neighbours per client."""
+        """Raise if the server would have to keep many means of neighbours per
+        client.
+        """
         if not self.clock.waits and self.perturbs:
             solver = type(self.solver).__name__
             clock = type(self.clock).__name__
@@ -169,7 +192,10 @@ class Parts:
                 where=("weighting",),
             )
         needs_everyone = traits_of(self.clock, ClockTraits).balance_needs_everyone
-        if needs_everyone and not traits_of(self.sampler, SamplerTraits).selects_everyone:
+        if (
+            needs_everyone
+            and not traits_of(self.sampler, SamplerTraits).selects_everyone
+        ):
             raise IncompatibleParts(
                 f"{weighting}: the times of {clock} hold if every client starts again at once, "
                 f"but {type(self.sampler).__name__} selects some clients only",
@@ -208,7 +234,9 @@ class Plan:
 
     @property
     def idle(self) -> IdleClients | None:
-        """Dishonest clients whose work is never used; None if clients keep state of their work."""
+        """Dishonest clients whose work is never used; None if clients keep state of
+        their work.
+        """
         parts = self.parts
         unchanged = traits_of(parts.channel, ChannelTraits).identity
         stateless = parts.personal is None and memory_of(parts.solver) is None
@@ -229,7 +257,9 @@ class Plan:
     @property
     def end(self) -> float:
         """The time of the last possible step."""
-        return np.inf if self.time is None else self.time * (1 + SAME)
+        if self.time is None:
+            return np.inf
+        return self.time * (1 + SAME)
 
     def full(self, steps: int) -> bool:
         """Return whether this many steps use up the budget of rounds."""

@@ -1,4 +1,6 @@
-"""Real time: clients work for as long as they take, and answers count from their arrival."""
+"""Real time: clients work for as long as they take, and answers count from their
+arrival.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,13 @@ class RealTimeBackend(Protocol):
 class RealTime:
     """The steps of a clock, in the seconds that a run spends waiting for its clients.
 
-    As in simulated time, the server's own work between two steps takes no time. Otherwise a
-    measurement longer than a deadline or window would end the next window before any client could
-    start.
+    As in simulated time, the server's own work between two steps takes no time.
+    Otherwise a measurement longer than a deadline or window would end the next window
+    before any client could start.
 
-    What a clock does at time t depends only on the arrivals until t. So the server polls the clock,
-    with the finish times of unanswered work set to infinity, until the returned step is due.
+    What a clock does at time t depends only on the arrivals until t. So the server
+    polls the clock, with the finish times of unanswered work set to infinity, until the
+    returned step is due.
 
     Args:
         clock: decides when answers count.
@@ -62,11 +65,15 @@ class RealTime:
     reports: frozenset[str] = frozenset()
     end: float = np.inf
     stop: Callable[[], bool] = lambda: False
-    _answer_times: dict[Key, float] = field(default_factory=dict)  # inf while unanswered
+    _answer_times: dict[Key, float] = field(
+        default_factory=dict
+    )  # inf while unanswered
 
     prefetchable = False
 
-    def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
+    def launch(
+        self, cohort: Cohort, in_flight: InFlight, version: int
+    ) -> tuple[Assignment, ...]:
         """Return the work that a cohort starts now, with unknown finish times."""
         rows = zip(
             cohort.clients.tolist(),
@@ -79,10 +86,14 @@ class RealTime:
             for client, occurrence, weight in rows
         )
 
-    def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
+    def next_step(
+        self, started: tuple[Assignment, ...], state: State
+    ) -> tuple[Step, InFlight]:
         """Hand out the new work, and wait until a step of the clock is due."""
         in_flight = state.in_flight
-        began = self.backend.seconds() - in_flight.now  # time continues where the last step ended
+        began = (
+            self.backend.seconds() - in_flight.now
+        )  # time continues where the last step ended
         self._cap_answer_times(in_flight.now)
         assignments = (*in_flight.assignments, *started)
         self._hand_out(assignments, state)
@@ -91,8 +102,12 @@ class RealTime:
             answered = tuple(self.backend.answered(wait))
             now = self.backend.seconds() - began
             self._answer_times |= dict.fromkeys(answered, now)
-            known = replace(in_flight, assignments=self._with_answer_times(in_flight.assignments))
-            step, left = self.clock.advance(known, self._with_answer_times(started), state.index)
+            known = replace(
+                in_flight, assignments=self._with_answer_times(in_flight.assignments)
+            )
+            step, left = self.clock.advance(
+                known, self._with_answer_times(started), state.index
+            )
             if step.time <= now:
                 return self._finished(step), _unanswered(left)
             if now > self.end or self.stop():
@@ -101,21 +116,30 @@ class RealTime:
             wait = min(LONGEST_WAIT, step.time - now)
 
     def _cap_answer_times(self, now: float) -> None:
-        """Move answers that arrived during the server's own work back to the time of the step."""
+        """Move answers that arrived during the server's own work back to the time of
+        the step.
+        """
         for key, time in self._answer_times.items():
             if time < np.inf:
                 self._answer_times[key] = min(time, now)
 
     def _hand_out(self, assignments: tuple[Assignment, ...], state: State) -> None:
-        """Start the assignments that are not yet out; after a resume, that is all of them."""
+        """Start the assignments that are not yet out; after a resume, that is all of
+        them.
+        """
         new = [a for a in assignments if a.key not in self._answer_times]
         order = WorkOrder(
-            new, state.models, reports=self.reports, algorithm_state=state.algorithm_state
+            new,
+            state.models,
+            reports=self.reports,
+            algorithm_state=state.algorithm_state,
         )
         self.backend.hand_out(order, at_work=len({a.client for a in assignments}))
         self._answer_times |= dict.fromkeys((a.key for a in new), np.inf)
 
-    def _with_answer_times(self, assignments: Iterable[Assignment]) -> tuple[Assignment, ...]:
+    def _with_answer_times(
+        self, assignments: Iterable[Assignment]
+    ) -> tuple[Assignment, ...]:
         """Return assignments with the times at which their answers arrived."""
         return tuple(replace(a, finish=self._answer_times[a.key]) for a in assignments)
 

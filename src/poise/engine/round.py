@@ -2,8 +2,8 @@
 
     theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
 
-`aggregate` does it in named stages: execute, decode, attack, validate, weigh, combine, apply,
-record.
+`aggregate` does it in named stages: execute, decode, attack, validate, weigh, combine,
+apply, record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import numpy as np
 import torch
 
 from poise.core import equation, neighbours
-from poise.core.algorithm_state import AlgorithmState, NamedVectors, absorb_updates, memory_of
+from poise.core.algorithm_state import (
+    AlgorithmState,
+    NamedVectors,
+    absorb_updates,
+    memory_of,
+)
 from poise.core.arrivals import Arrivals
 from poise.core.history import History
 from poise.core.protocols import Weighting
@@ -40,7 +45,9 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Context:
-    """What stays the same from round to round: the plan, the wire, the workers, the history."""
+    """What stays the same from round to round: the plan, the wire, the workers, the
+    history.
+    """
 
     plan: Plan
     wire: Wire
@@ -55,7 +62,9 @@ class Context:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The record of a round, the state after it, what its clients keep, and the updates."""
+    """The record of a round, the state after it, what its clients keep, and the
+    updates.
+    """
 
     record: Record
     state: State
@@ -81,16 +90,24 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
     after = applied(state, updates, direction, parts=parts)
     states = _client_states(updates, notes, parts, before=client_state)
     after = _with_client_states(after, states)
-    record = _record(state, step, updates, refusals=refused + late(step), context=context)
+    record = _record(
+        state, step, updates, refusals=refused + late(step), context=context
+    )
     up, down = _traffic(arrivals, step, after, context)
     record = replace(record, bytes_up=up, bytes_down=down)
-    for client, gradient in history.add_updates(updates.clients.tolist(), updates.deltas).items():
+    for client, gradient in history.add_updates(
+        updates.clients.tolist(), updates.deltas
+    ).items():
         states[client] = {**states.get(client, {}), **gradient}
     return RoundResult(record, after, client_state=states, updates=updates)
 
 
-def decoded(arrivals: Arrivals, step: Step, state: State, context: Context) -> RoundUpdates:
-    """Return the updates that clients sent, with the server's facts about these clients."""
+def decoded(
+    arrivals: Arrivals, step: Step, state: State, context: Context
+) -> RoundUpdates:
+    """Return the updates that clients sent, with the server's facts about these
+    clients.
+    """
     plan = context.plan
     history = context.history
     clients = step.clients
@@ -121,7 +138,9 @@ def decoded(arrivals: Arrivals, step: Step, state: State, context: Context) -> R
     )
 
 
-def _stack_and_norms(arrivals: Arrivals, theta: Vector, wire: Wire) -> tuple[Stack, Floats]:
+def _stack_and_norms(
+    arrivals: Arrivals, theta: Vector, wire: Wire
+) -> tuple[Stack, Floats]:
     """Return the stack of updates (m, d) and the length of each."""
     if not len(arrivals):
         return theta.new_zeros((0, len(theta))), np.zeros(0)
@@ -134,7 +153,8 @@ def _stack_and_norms(arrivals: Arrivals, theta: Vector, wire: Wire) -> tuple[Sta
 def _sent_through(
     wire: Wire, updates: RoundUpdates, notes: Mapping[int, NamedVectors]
 ) -> RoundUpdates:
-    """Send forged updates through the wire: an attacker's channel carries no more than others'.
+    """Send forged updates through the wire: an attacker's channel carries no more than
+    others'.
 
     The keys of ``notes`` are the clients with forged updates.
     """
@@ -145,7 +165,9 @@ def _sent_through(
     rows = np.flatnonzero(np.isin(updates.clients, list(notes)))
     for row in rows.tolist():
         no_state = wire.kept(AlgorithmState(), [0], stack[row])
-        stream = keys(0, "forged", int(updates.versions[row]), int(updates.clients[row]))
+        stream = keys(
+            0, "forged", int(updates.versions[row]), int(updates.clients[row])
+        )
         sent = wire.encode(stack[row : row + 1], no_state, stream)
         stack[row] = wire.decode(sent.payload, stack[row])[0]
         norms[row] = float(torch.linalg.vector_norm(stack[row]).double())
@@ -161,8 +183,12 @@ def weighed(
     return without_excluded(weights, updates.clients, excluded)
 
 
-def applied(state: State, updates: RoundUpdates, direction: Vector, parts: Parts) -> State:
-    """Apply the direction; return the state after the round, with the old client states."""
+def applied(
+    state: State, updates: RoundUpdates, direction: Vector, parts: Parts
+) -> State:
+    """Apply the direction; return the state after the round, with the old client
+    states.
+    """
     memory = memory_of(parts.solver)
     algorithm_state = state.algorithm_state
     trainable = updates.trainable
@@ -170,7 +196,9 @@ def applied(state: State, updates: RoundUpdates, direction: Vector, parts: Parts
     shift = None
     if memory is not None:
         algorithm_state, shift = absorb_updates(memory, algorithm_state, updates)
-    theta, server = equation.step(moving, direction, updates.weights, parts.server, shift=shift)
+    theta, server = equation.step(
+        moving, direction, updates.weights, parts.server, shift=shift
+    )
     if memory is not None:
         change = theta[:trainable] - state.theta[:trainable]
         shared = memory.observe(algorithm_state.shared, change)
@@ -201,13 +229,16 @@ def _client_states(
 ) -> dict[int, Mapping[str, Vector]]:
     """Return the vectors that every client of this round keeps from now on.
 
-    ``notes`` are the vectors of attackers, ``before`` the clients' vectors before the round.
+    ``notes`` are the vectors of attackers, ``before`` the clients' vectors before the
+    round.
     """
     states: dict[int, dict[str, Vector]] = {}
     if not updates.client_state and not notes and not parts.perturbs:
         return {}
     for row, client in enumerate(updates.clients.tolist()):
-        state = {name: values[row].clone() for name, values in updates.client_state.items()}
+        state = {
+            name: values[row].clone() for name, values in updates.client_state.items()
+        }
         state.update(notes.get(client, {}))
         had_notes = any(name.startswith(NOTES) for name in before.get(client, {}))
         if not state and had_notes:  # tell the ledger that the notes are gone
@@ -240,8 +271,12 @@ def _record(
     )
 
 
-def _traffic(arrivals: Arrivals, step: Step, after: State, context: Context) -> tuple[int, int]:
-    """Return the bytes up, of all answers, and down, of the model for every client that started."""
+def _traffic(
+    arrivals: Arrivals, step: Step, after: State, context: Context
+) -> tuple[int, int]:
+    """Return the bytes up, of all answers, and down, of the model for every client that
+    started.
+    """
     wire = context.wire
     receivers = len(step.assignments) + len(step.late)
     up = wire.bytes_up(arrivals.payload, len(context.plan.parts.reports))

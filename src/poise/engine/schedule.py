@@ -14,8 +14,12 @@ from poise.engine.plan import Plan
 from poise.engine.state import Pace, State
 
 
-def schedule(state: State, plan: Plan, pace: Pace, history: History) -> tuple[Step, State]:
-    """Draw the clients that start from the present model, and go on to the clock's next step."""
+def schedule(
+    state: State, plan: Plan, pace: Pace, history: History
+) -> tuple[Step, State]:
+    """Draw the clients that start from the present model, and go on to the clock's next
+    step.
+    """
     n = state.index
     parts = plan.parts
     rng = generator(plan.seed, "sampler", n)
@@ -25,7 +29,9 @@ def schedule(state: State, plan: Plan, pace: Pace, history: History) -> tuple[St
     started = pace.launch(cohort, state.in_flight, n)
     algorithm_state = state.algorithm_state.sending(n)
     if parts.perturbs:
-        algorithm_state = neighbours.sent(algorithm_state, started, plan.setting.neighbours())
+        algorithm_state = neighbours.sent(
+            algorithm_state, started, plan.setting.neighbours()
+        )
     models = {**state.models, n: state.theta}
     state = replace(state, models=models, algorithm_state=algorithm_state)
     step, in_flight = pace.next_step(started, state)
@@ -35,7 +41,8 @@ def schedule(state: State, plan: Plan, pace: Pace, history: History) -> tuple[St
 def _without_busy(cohort: Cohort, in_flight: InFlight, plan: Plan, n: int) -> Cohort:
     """Return the drawn clients that are not at work.
 
-    At most so many that the number of clients at work does not exceed the size of the cohort.
+    At most so many that the number of clients at work does not exceed the size of the
+    cohort.
     """
     busy = np.zeros(plan.setting.clients, dtype=bool)
     busy[[a.client for a in in_flight.assignments]] = True

@@ -20,11 +20,17 @@ class SimulatedTime:
 
     prefetchable = True
 
-    def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
+    def launch(
+        self, cohort: Cohort, in_flight: InFlight, version: int
+    ) -> tuple[Assignment, ...]:
         """Return the work that a cohort starts now."""
-        return launch(cohort, self.times, now=in_flight.now, version=version, seed=self.seed)
+        return launch(
+            cohort, self.times, now=in_flight.now, version=version, seed=self.seed
+        )
 
-    def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
+    def next_step(
+        self, started: tuple[Assignment, ...], state: State
+    ) -> tuple[Step, InFlight]:
         """Return the clock's next step and the work in flight after it."""
         return next_step(
             self.clock,

@@ -1,4 +1,6 @@
-"""`State`: where a run stands. `Pace` and `Journal`: how it moves on, and where it is recorded."""
+"""`State`: where a run stands. `Pace` and `Journal`: how it moves on, and where it is
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from poise.core.vectors import Stack, Vector
 class State:
     """Where a run stands after ``index`` aggregations.
 
-    Everything else can be computed again, so a run can continue from any recorded round.
+    Everything else can be computed again, so a run can continue from any recorded
+    round.
 
     Args:
         index: the number of aggregations so far.
@@ -36,16 +39,22 @@ class State:
 
 
 class Pace(Protocol):
-    """How a run goes through the steps of its clock: in simulated time, or in real time."""
+    """How a run goes through the steps of its clock: in simulated time, or in real
+    time.
+    """
 
     @property
     def prefetchable(self) -> bool:
         """Whether the next step can be computed before this one is recorded."""
 
-    def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
+    def launch(
+        self, cohort: Cohort, in_flight: InFlight, version: int
+    ) -> tuple[Assignment, ...]:
         """Return the work that a cohort starts now on a model version."""
 
-    def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
+    def next_step(
+        self, started: tuple[Assignment, ...], state: State
+    ) -> tuple[Step, InFlight]:
         """Return the clock's next step and the work in flight after it.
 
         ``state`` holds the models that clients receive.
@@ -70,5 +79,6 @@ class Journal(Protocol):
             theta: the new model.
             server: the tensors of the server after the round.
             client_states: the vectors that the clients of the round keep.
-            updates: the aggregated updates, one row per contribution; None if not to be kept.
+            updates: the aggregated updates, one row per contribution; None if not to be
+                kept.
         """

@@ -40,7 +40,9 @@ def validated(
 
 
 def refusals(updates: RoundUpdates, theta: Vector) -> tuple[Refusal, ...]:
-    """Return a refusal, with its reason, for each update that the server must not use."""
+    """Return a refusal, with its reason, for each update that the server must not
+    use.
+    """
     expected_shape = (len(updates), len(theta))
     reasons: dict[int, str] = {}
     if updates.stack.shape != expected_shape or updates.stack.dtype != theta.dtype:
@@ -52,7 +54,9 @@ def refusals(updates: RoundUpdates, theta: Vector) -> tuple[Refusal, ...]:
         reasons = {row: reason for row, reason in enumerate(updates.reasons) if reason}
         for row, reason in _not_finite(updates):
             reasons.setdefault(row, reason)
-    return tuple(_refusal(updates, row, reason) for row, reason in sorted(reasons.items()))
+    return tuple(
+        _refusal(updates, row, reason) for row, reason in sorted(reasons.items())
+    )
 
 
 def _not_finite(updates: RoundUpdates) -> list[tuple[int, str]]:
@@ -80,8 +84,12 @@ def _refusal(updates: RoundUpdates, row: int, reason: str) -> Refusal:
     )
 
 
-def check_direction(direction: Vector, theta: Vector, aggregator: Aggregator, round: int) -> None:
-    """Raise unless the direction is a vector of finite numbers with the model's shape and type."""
+def check_direction(
+    direction: Vector, theta: Vector, aggregator: Aggregator, round: int
+) -> None:
+    """Raise unless the direction is a vector of finite numbers with the model's shape
+    and type.
+    """
     name = type(aggregator).__name__
     shape = type(direction).__name__
     fits = False
@@ -97,7 +105,8 @@ def check_direction(direction: Vector, theta: Vector, aggregator: Aggregator, ro
         )
     if not bool(torch.isfinite(direction).all()):
         raise UpdateRefused(
-            f"round {round}: the direction of {name} is not finite", "lower the learning rate"
+            f"round {round}: the direction of {name} is not finite",
+            "lower the learning rate",
         )
 
 

@@ -18,7 +18,8 @@ from poise.core.traits import ChannelTraits, traits_of
 from poise.core.vectors import Layout, Stack, Vector
 
 BUFFERS = "poise/buffers"
-"""The name of batch-norm statistics and other buffers, beside an encoded update in a payload."""
+"""The name of batch-norm statistics and other buffers, beside an encoded update in a
+payload."""
 
 STATE = "channel/"
 """The prefix of the channel's vectors in the state of a client."""
@@ -30,8 +31,8 @@ REPORT_BYTES = 8  # a reported loss is one double
 class Wire:
     """How updates travel.
 
-    Personal entries stay with the client, the channel encodes trainable entries, and buffers travel
-    unchanged.
+    Personal entries stay with the client, the channel encodes trainable entries, and
+    buffers travel unchanged.
 
     Args:
         layout: the position of each tensor in the model.
@@ -45,8 +46,12 @@ class Wire:
 
     @cached_property
     def personal(self) -> torch.Tensor | None:
-        """Positions of the model that stay with each client, in order; None if there are none."""
-        return self.layout.positions(self.stays) if self.stays else None
+        """Positions of the model that stay with each client, in order; None if there
+        are none.
+        """
+        if self.stays:
+            return self.layout.positions(self.stays)
+        return None
 
     @cached_property
     def identity(self) -> bool:
@@ -62,7 +67,9 @@ class Wire:
 
     @cached_property
     def direct(self) -> bool:
-        """Whether updates arrive whole and unchanged: payload and update are then one stack."""
+        """Whether updates arrive whole and unchanged: payload and update are then one
+        stack.
+        """
         return self.identity and self.personal is None
 
     @cached_property
@@ -90,20 +97,28 @@ class Wire:
         if self.identity or self.channel is None:
             return Encoded({UPDATE: rows[:, self.travelling]})
         before = {name.removeprefix(STATE): kept[name] for name in self.keeps}
-        trainable = rows[:, self.encoded] if self.stays else rows[:, : self.layout.trainable]
+        if self.stays:
+            trainable = rows[:, self.encoded]
+        else:
+            trainable = rows[:, : self.layout.trainable]
         sent = self.channel.encode(trainable, before, child(streams, "channel"))
         if set(sent.kept) != set(self.channel.keeps):
             name = type(self.channel).__name__
             returned = ", ".join(sorted(sent.kept)) or "nothing"
             raise IncompatibleParts(
-                f"{name}: encode returned {returned} to keep, keeps is {self.channel.keeps}",
+                (
+                    f"{name}: encode returned {returned} to keep, keeps is "
+                    f"{self.channel.keeps}"
+                ),
                 "return one tensor for each name in keeps",
                 where=("channel",),
             )
         payload = dict(sent.payload)
         if len(self.buffers):
             payload[BUFFERS] = rows[:, self.buffers]
-        return Encoded(payload, {STATE + name: values for name, values in sent.kept.items()})
+        return Encoded(
+            payload, {STATE + name: values for name, values in sent.kept.items()}
+        )
 
     def decode(self, payload: Mapping[str, torch.Tensor], like: Vector) -> Stack:
         """Return the updates (m, d) of a payload, with 0 for personal entries."""
@@ -126,7 +141,9 @@ class Wire:
     def kept(
         self, algorithm_state: AlgorithmState, clients: list[int], like: Vector
     ) -> dict[str, Stack]:
-        """Return the channel's vectors of each client, one row each; zeros for a new client."""
+        """Return the channel's vectors of each client, one row each; zeros for a new
+        client.
+        """
         if not self.keeps:
             return {}
         zeros = like.new_zeros((len(clients), len(self.encoded)))
@@ -142,11 +159,15 @@ class Wire:
         return self.encode(zeros, no_state, keys(0, "template", 0)).payload
 
     def bytes_up(self, payload: Mapping[str, torch.Tensor], reports: int) -> int:
-        """Return the bytes of all rows of a payload, with ``reports`` losses per row."""
+        """Return the bytes of all rows of a payload, with ``reports`` losses per
+        row.
+        """
         rows = len(next(iter(payload.values()), ()))
         return rows * (payload_bytes(payload) + reports * REPORT_BYTES)
 
     def bytes_down(self, theta: Vector, shared: NamedVectors) -> int:
-        """Return the bytes of a model, with the server's shared vectors, for one client."""
+        """Return the bytes of a model, with the server's shared vectors, for one
+        client.
+        """
         shared_bytes = sum(v.element_size() * v.numel() for v in shared.values())
         return len(self.travelling) * theta.element_size() + shared_bytes

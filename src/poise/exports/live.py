@@ -11,17 +11,20 @@ from poise.core.types import Record
 from poise.exports.scalars import Sink, scalars
 from poise.ledger.run import Run, open_run
 
-# The pause after an export, in multiples of its duration: exports take at most a tenth of the run
+# The pause after an export, in multiples of its duration: exports take at most a tenth
+# of the run
 # time, however long the ledger.
 REST = 9.0
 
 
 class Live:
-    """A callback that exports new rounds to sinks: ``poise.train(out=path, callbacks=[…])``.
+    """A callback that exports new rounds to sinks: ``poise.train(out=path,
+    callbacks=[…])``.
 
-    The callback reads the rounds from the ledger, not from memory. It exports each round
-    immediately, or in batches when exporting would take more than 10 % of the run time. Use it in a
-    ``with`` block, which exports the remaining rounds and closes the sinks.
+    The callback reads the rounds from the ledger, not from memory. It exports each
+    round immediately, or in batches when exporting would take more than 10 % of the run
+    time. Use it in a ``with`` block, which exports the remaining rounds and closes the
+    sinks.
 
     Args:
         path: the run folder, the ``out`` of the run.
@@ -31,7 +34,9 @@ class Live:
     def __init__(self, path: str | Path, *sinks: Sink) -> None:
         self.path = Path(path)
         self.sinks = sinks
-        self._written: dict[int, int] = {}  # by index of an opened sink: number of its rounds
+        self._written: dict[
+            int, int
+        ] = {}  # by index of an opened sink: number of its rounds
         self._failed: set[int] = set()  # sinks that get no more rounds, but are closed
         self._next_export = 0.0  # earliest time
 

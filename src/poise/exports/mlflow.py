@@ -21,7 +21,9 @@ LONGEST = 6000
 """Characters of a parameter's value, MLflow's limit; longer values are truncated."""
 
 
-def mlflow(run: Run, uri: str, experiment: str = "poise", name: str | None = None) -> str:
+def mlflow(
+    run: Run, uri: str, experiment: str = "poise", name: str | None = None
+) -> str:
     """Write a run into an MLflow store; returns the id of MLflow's run.
 
     Args:
@@ -38,7 +40,8 @@ def mlflow(run: Run, uri: str, experiment: str = "poise", name: str | None = Non
 class MLflow:
     """A sink that creates a run in an MLflow store.
 
-    Options become parameters, values per round become metrics, digest and status become tags.
+    Options become parameters, values per round become metrics, digest and status become
+    tags.
 
     Args:
         uri: the store.
@@ -46,7 +49,9 @@ class MLflow:
         name: the name of MLflow's run.
     """
 
-    def __init__(self, uri: str, experiment: str = "poise", name: str | None = None) -> None:
+    def __init__(
+        self, uri: str, experiment: str = "poise", name: str | None = None
+    ) -> None:
         self.uri = uri
         self.experiment = experiment
         self.name = name
@@ -64,9 +69,13 @@ class MLflow:
         name = self.name
         if not name and run.path is not None:
             name = "-".join(run.path.parts[-2:])
-        self.run_id = self._client.create_run(experiment_id, run_name=name or None).info.run_id
+        self.run_id = self._client.create_run(
+            experiment_id, run_name=name or None
+        ).info.run_id
         pairs = iter(facts(run).items())
-        while batch := [_parameter(key, value) for key, value in islice(pairs, PARAMETERS)]:
+        while batch := [
+            _parameter(key, value) for key, value in islice(pairs, PARAMETERS)
+        ]:
             self._client.log_batch(self.run_id, params=batch)
 
     def write(self, numbers: Iterable[Scalar]) -> None:
@@ -84,7 +93,9 @@ class MLflow:
         status = run.meta["status"]
         self._client.set_tag(self.run_id, "poise.digest", run.digest)
         self._client.set_tag(self.run_id, "poise.status", status)
-        self._client.set_terminated(self.run_id, "FINISHED" if status == "done" else "KILLED")
+        self._client.set_terminated(
+            self.run_id, "FINISHED" if status == "done" else "KILLED"
+        )
 
 
 def _client(uri: str) -> Any:
@@ -92,14 +103,17 @@ def _client(uri: str) -> Any:
     try:
         from mlflow.tracking import MlflowClient
     except ImportError as error:
-        raise InvalidOption("MLflow is not installed", "pip install 'poise[mlflow]'") from error
+        raise InvalidOption(
+            "MLflow is not installed", "pip install 'poise[mlflow]'"
+        ) from error
     from mlflow.exceptions import MlflowException
 
     try:
         return MlflowClient(tracking_uri=uri)
     except MlflowException as error:
         raise InvalidOption(
-            f"MLflow refuses the store {uri}: {error.message}", "e.g. sqlite:///mlflow.db"
+            f"MLflow refuses the store {uri}: {error.message}",
+            "e.g. sqlite:///mlflow.db",
         ) from error
 
 

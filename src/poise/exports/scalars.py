@@ -1,4 +1,6 @@
-"""Scalars of a run: values per round from the ledger, and the sinks that receive them."""
+"""Scalars of a run: values per round from the ledger, and the sinks that receive
+them.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,17 @@ def export(run: Run, sink: Sink) -> None:
 def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
     """The values of a run from the ledger, round by round, starting at round ``since``.
 
-    Metrics keep their names; metrics per client become ``/least``, ``/median`` and ``/largest``.
-    Further values are ``time``, ``bytes_up``, ``bytes_down``, ``clients`` (contributions),
-    ``refused``, ``weights/sum``, ``weights/largest`` and ``norms/median``. Values that are missing
-    or not finite are skipped.
+    Metrics keep their names; metrics per client become ``/least``, ``/median`` and
+    ``/largest``. Further values are ``time``, ``bytes_up``, ``bytes_down``, ``clients``
+    (contributions), ``refused``, ``weights/sum``, ``weights/largest`` and
+    ``norms/median``. Values that are missing or not finite are skipped.
 
     >>> import poise
     >>> fed = poise.quadratics([[2.0], [6.0]])
     >>> run = poise.train(fed, fed.task, poise.solvers.SGD(lr=0.5, steps=1), rounds=2)
     >>> [s for s in scalars(run) if s.name == "norms/median"]
-    [Scalar(name='norms/median', step=1, value=2.0), Scalar(name='norms/median', step=2, value=1.0)]
+    [Scalar(name='norms/median', step=1, value=2.0), Scalar(name='norms/median', step=2,
+    value=1.0)]
     """
     columns = {**_metrics(run), **_rounds(run)}
     for n in range(since, run.rounds):
@@ -82,7 +85,11 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             options |= flat(value, f"{name}.")
-        elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+        elif (
+            isinstance(value, list)
+            and value
+            and all(isinstance(v, Mapping) for v in value)
+        ):
             options |= flat({str(k): v for k, v in enumerate(value)}, f"{name}.")
         else:
             options[name] = str(value)
@@ -93,7 +100,9 @@ QUANTILES = {"least": 0.0, "median": 0.5, "largest": 1.0}
 
 
 def _metrics(run: Run) -> dict[str, Floats]:
-    """Every metric after each round; quantiles over the clients of metrics per client."""
+    """Every metric after each round; quantiles over the clients of metrics per
+    client.
+    """
     columns: dict[str, Floats] = {}
     for name in run.metrics:
         values = run.metric(name)
@@ -129,7 +138,9 @@ def _rounds(run: Run) -> dict[str, Floats]:
         "time": run.times,
         "bytes_up": run.bytes_up,
         "bytes_down": run.bytes_down,
-        "clients": np.bincount(contributions["round"], minlength=rounds).astype(np.float64),
+        "clients": np.bincount(contributions["round"], minlength=rounds).astype(
+            np.float64
+        ),
         "refused": np.bincount(refused_rounds, minlength=rounds).astype(np.float64),
         "weights/sum": run.weights.sum(axis=1),
         "weights/largest": run.weights.max(axis=1) if rounds else np.zeros(0),

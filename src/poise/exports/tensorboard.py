@@ -14,10 +14,11 @@ EVENTS = "events.out.tfevents.*"
 
 
 def tensorboard(run: Run, folder: str | Path) -> Path:
-    """Write a run into a folder of event files: values per round, and the experiment as text.
+    """Write a run into a folder of event files: values per round, and the experiment as
+    text.
 
-    TensorBoard stores values as 32-bit floats. The folder must not contain event files: TensorBoard
-    would draw both runs as one.
+    TensorBoard stores values as 32-bit floats. The folder must not contain event files:
+    TensorBoard would draw both runs as one.
     """
     sink = TensorBoard(folder)
     export(run, sink)
@@ -50,7 +51,9 @@ class TensorBoard:
             ) from error
         self._writer = SummaryWriter(str(self.folder))
         lines = run.meta["experiment"].splitlines()
-        code_block = "\n".join(f"    {line}" for line in lines)  # indented: code in Markdown
+        code_block = "\n".join(
+            f"    {line}" for line in lines
+        )  # indented: code in Markdown
         self._writer.add_text("experiment", code_block, 0)
 
     def write(self, numbers: Iterable[Scalar]) -> None:

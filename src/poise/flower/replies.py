@@ -1,4 +1,6 @@
-"""Replies of a Flower app: conversion to updates, and checks before they are averaged."""
+"""Replies of a Flower app: conversion to updates, and checks before they are
+averaged.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from poise.core.errors import UpdateRefused
 from poise.core.vectors import Layout, LayoutEntry, Vector
 
 AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
-"""PyTorch's names of arrays without gradients: averaged, but not moved by server optimisers."""
+"""PyTorch's names of arrays without gradients: averaged, but not moved by server
+optimisers."""
 
 
 @dataclass(frozen=True)
 class ArrayForm:
-    """The positions of a model's arrays in one vector; arrays with gradients come first."""
+    """The positions of a model's arrays in one vector; arrays with gradients come
+    first.
+    """
 
     layout: Layout
     dtypes: Mapping[str, np.dtype[Any]]  # by name, in the order of the record
@@ -31,14 +36,16 @@ class ArrayForm:
     def of(cls, arrays: ArrayRecord, averages: Sequence[str]) -> ArrayForm:
         """The form of a model.
 
-        Integer arrays, and arrays whose last name is in ``averages``, are averaged only.
+        Integer arrays, and arrays whose last name is in ``averages``, are averaged
+        only.
         """
         values = {name: array.numpy() for name, array in arrays.items()}
         dtypes = {name: array.dtype for name, array in values.items()}
         averaged = {
             name
             for name, dtype in dtypes.items()
-            if not np.issubdtype(dtype, np.floating) or name.rpartition(".")[2] in averages
+            if not np.issubdtype(dtype, np.floating)
+            or name.rpartition(".")[2] in averages
         }
         entries = []
         position = 0
@@ -48,7 +55,9 @@ class ArrayForm:
             end = position + prod(shape)
             entries.append(LayoutEntry(name, shape, position, end, torch.float64))
             position = end
-        trainable = sum(entry.stop - entry.start for entry in entries if entry.name not in averaged)
+        trainable = sum(
+            entry.stop - entry.start for entry in entries if entry.name not in averaged
+        )
         is_double = any(dtype == np.float64 for dtype in dtypes.values())
         return cls(
             Layout(tuple(entries), trainable, position),
@@ -57,17 +66,22 @@ class ArrayForm:
         )
 
     def vector(self, arrays: ArrayRecord) -> Vector:
-        """The arrays of a model as one vector; raises `UpdateRefused` if they have another form."""
+        """The arrays of a model as one vector; raises `UpdateRefused` if they have
+        another form.
+        """
         if set(arrays) != set(self.dtypes):
             other = sorted(set(arrays) ^ set(self.dtypes))
-            raise UpdateRefused(f"other arrays than it received: {', '.join(other[:3])}")
+            raise UpdateRefused(
+                f"other arrays than it received: {', '.join(other[:3])}"
+            )
         tensors = {}
         for entry in self.layout.entries:
             try:
                 values = arrays[entry.name].numpy()
             except (TypeError, ValueError, EOFError) as error:
                 raise UpdateRefused(
-                    f"an array {entry.name!r} that cannot be read ({type(error).__name__})"
+                    f"an array {entry.name!r} that cannot be read "
+                    f"({type(error).__name__})"
                 ) from error
             dtype = self.dtypes[entry.name]
             if values.shape != entry.shape or values.dtype != dtype:
@@ -113,7 +127,8 @@ def check_reply(
     loss_keys: Mapping[str, str],
     known_size: int | None,
 ) -> CheckedUpdate:
-    """The update in a reply; raises `UpdateRefused` with a text that completes "node 3 sent …".
+    """The update in a reply; raises `UpdateRefused` with a text that completes "node 3
+    sent …".
 
     Args:
         reply: a reply without an error.
@@ -127,7 +142,9 @@ def check_reply(
     metrics = _single(reply.content.metric_records, "MetricRecord")
     samples = _number(metrics, size_key)
     if samples != int(samples) or samples < 1:
-        raise UpdateRefused(f"{size_key!r} = {samples:g}, which is not a number of samples")
+        raise UpdateRefused(
+            f"{size_key!r} = {samples:g}, which is not a number of samples"
+        )
     if known_size is not None and samples != known_size:
         raise UpdateRefused(f"{size_key!r} = {samples:g} instead of {known_size}")
     losses = {name: _number(metrics, key) for name, key in loss_keys.items()}
@@ -155,7 +172,10 @@ def _number(metrics: Mapping[str, Any], key: str) -> float:
     """The finite number under a key of the metrics."""
     if key not in metrics:
         raise UpdateRefused(
-            f"no {key!r} in its MetricRecord (keys: {', '.join(sorted(metrics)) or 'none'})",
+            (
+                f"no {key!r} in its MetricRecord (keys: "
+                f"{', '.join(sorted(metrics)) or 'none'})"
+            ),
             f"report it in the ClientApp: MetricRecord({{{key!r}: …}})",
         )
     value = metrics[key]

@@ -1,11 +1,13 @@
-"""poise's weightings, samplers and server optimisers as strategies for existing Flower apps.
+"""poise's weightings, samplers and server optimisers as strategies for existing Flower
+apps.
 
     strategy = FedSoftMax(temperature=0.2)      # instead of Flower's FedAvg()
     result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
 
-The client app stays the same, unless the weighting needs losses. Then the ``MetricRecord`` of a
-reply must also contain ``"loss-before"`` (loss of the received model, mean over the client's
-samples) and, for `FedExp`, ``"loss-after"``, beside Flower's usual ``"num-examples"``.
+The client app stays the same, unless the weighting needs losses. Then the
+``MetricRecord`` of a reply must also contain ``"loss-before"`` (loss of the received
+model, mean over the client's samples) and, for `FedExp`, ``"loss-after"``, beside
+Flower's usual ``"num-examples"``.
 """
 
 from __future__ import annotations
@@ -34,13 +36,22 @@ from poise.servers import Add
 from poise.weightings import Exp, Proportional, SoftMax
 
 try:
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+    from flwr.app import (
+        ArrayRecord,
+        ConfigRecord,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
+    )
     from flwr.serverapp import Grid
     from flwr.serverapp.strategy import FedAvg
     from flwr.serverapp.strategy.strategy_utils import sample_nodes
     from flwr.supercore import log
 except ImportError as error:
-    raise ImportError("poise.flower needs Flower: pip install 'poise[flower]'") from error
+    raise ImportError(
+        "poise.flower needs Flower: pip install 'poise[flower]'"
+    ) from error
 
 from poise.flower.replies import AVERAGES, ArrayForm, CheckedUpdate, check_reply
 
@@ -49,9 +60,11 @@ __all__ = ["Composed", "FedExp", "FedSoftMax"]
 
 @dataclass(frozen=True)
 class _RoundRequest:
-    """The requests of a round: the model, the nodes, and the base weights of their replies.
+    """The requests of a round: the model, the nodes, and the base weights of their
+    replies.
 
-    ``nodes`` has one entry per message; a node may get two. ``base`` is (m,), or None if a size is
+    ``nodes`` has one entry per message; a node may get two. ``base`` is (m,), or None
+    if a size is
     unknown: then all nodes work and count by the sizes that they report.
     """
 
@@ -70,31 +83,33 @@ class _UsableReply(NamedTuple):
 
 
 class Composed(FedAvg):
-    """A strategy composed of poise's parts: a sampler, a weighting and a server optimiser.
+    """A strategy composed of poise's parts: a sampler, a weighting and a server
+    optimiser.
 
         theta <- Server( theta,  sum_i  omega_i (theta_i - theta) )
 
-    With default parts this is Flower's FedAvg. As in poise, the weights of nodes that do not reply
-    are not redistributed: these nodes count as if they had changed nothing. Samplers draw among the
-    connected nodes.
+    With default parts this is Flower's FedAvg. As in poise, the weights of nodes that
+    do not reply are not redistributed: these nodes count as if they had changed
+    nothing. Samplers draw among the connected nodes.
 
     Args:
         weighting: a weighting of `poise.weightings` that needs only losses and sizes.
         sampler: a sampler of `poise.samplers`.
         server: a server optimiser of `poise.servers`.
-        sizes: the number of samples of each node, by node id, if known beforehand; a node cannot
-            claim another size. Otherwise a node reports its size with its first reply. A round in
-            which the size of a node is unknown (above all, the first round) uses all nodes.
+        sizes: the number of samples of each node, by node id, if known beforehand; a
+            node cannot claim another size. Otherwise a node reports its size with its
+            first reply. A round in which the size of a node is unknown (above all, the
+            first round) uses all nodes.
         importance: ``size``: p_i = n_i/n; ``equal``: p_i = 1/N, without sizes.
         seed: seed of the sampler's draws.
-        bad_updates: ``stop`` ends the run at an invalid reply; ``drop`` continues without the
-            reply.
+        bad_updates: ``stop`` ends the run at an invalid reply; ``drop`` continues
+            without the reply.
         loss_before_key: key of the loss before the work in the metrics of a reply.
         loss_after_key: key of the loss after the work.
-        averages: last names of arrays without gradients, which are averaged and not moved by the
-            server optimiser.
-        flower: options of Flower's FedAvg, for example ``min_available_nodes`` (a sampler that
-            draws m nodes without replacement needs at least m).
+        averages: last names of arrays without gradients, which are averaged and not
+            moved by the server optimiser.
+        flower: options of Flower's FedAvg, for example ``min_available_nodes`` (a
+            sampler that draws m nodes without replacement needs at least m).
 
     After a round, ``record`` holds the values of the equation. Its clients are numbers;
     ``nodes[number]`` is the node id.
@@ -143,7 +158,9 @@ class Composed(FedAvg):
         self.bad_updates = bad_updates
         self.averages = averages
         keys = {"loss_before": loss_before_key, "loss_after": loss_after_key}
-        self.loss_keys = {name: keys[name] for name in sorted(weighting.needs | sampler.needs)}
+        self.loss_keys = {
+            name: keys[name] for name in sorted(weighting.needs | sampler.needs)
+        }
         self.given = dict(sizes or {})
         self.sizes: dict[int, int] = dict(self.given)
         # client number by node id, in the order of the nodes' first connection
@@ -153,7 +170,8 @@ class Composed(FedAvg):
         self._form: ArrayForm | None = None
         self._state: ServerState | None = None
         self._request: _RoundRequest | None = None
-        # connected nodes of the last draw, and the setting that the parts were fitted to
+        # connected nodes of the last draw, and the setting that the parts were fitted
+        # to
         self._fitted_nodes: list[int] = []
         self._setting = Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0))
 
@@ -190,13 +208,21 @@ class Composed(FedAvg):
         nodes = self._request.nodes
         log(INFO, "configure_train: %s of %s nodes work", len(set(nodes)), len(present))
         config["server-round"] = server_round
-        content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        content = RecordDict(
+            {self.arrayrecord_key: arrays, self.configrecord_key: config}
+        )
         return [Message(content, node, MessageType.TRAIN) for node in nodes]
 
-    def _request_round(self, present: list[int], n: int, theta: Vector) -> _RoundRequest:
-        """The requests of round n: to the sampler's cohort, or to all if a size is unknown."""
+    def _request_round(
+        self, present: list[int], n: int, theta: Vector
+    ) -> _RoundRequest:
+        """The requests of round n: to the sampler's cohort, or to all if a size is
+        unknown.
+        """
         needs_sizes = self.importance == "size"
-        if not present or (needs_sizes and any(node not in self.sizes for node in present)):
+        if not present or (
+            needs_sizes and any(node not in self.sizes for node in present)
+        ):
             return _RoundRequest(n, theta, nodes=tuple(present), base=None)
         cohort = self._draw(present, n)
         nodes = tuple(present[k] for k in cohort.clients.tolist())
@@ -208,7 +234,9 @@ class Composed(FedAvg):
             sizes = np.ones(len(present), dtype=np.int64)
         else:
             sizes = np.array([self.sizes[node] for node in present], dtype=np.int64)
-        if self._fitted_nodes != present or not np.array_equal(self._setting.sizes, sizes):
+        if self._fitted_nodes != present or not np.array_equal(
+            self._setting.sizes, sizes
+        ):
             setting = Setting(len(present), sizes, sizes / sizes.sum())
             self.sampler.fit(setting)
             self.weighting.fit(setting)
@@ -223,19 +251,26 @@ class Composed(FedAvg):
         row = {self._numbers[node]: k for k, node in enumerate(present)}
         past = self.history
         return History(
-            lowest_loss={row[c]: loss for c, loss in past.lowest_loss.items() if c in row},
+            lowest_loss={
+                row[c]: loss for c, loss in past.lowest_loss.items() if c in row
+            },
             last_loss={row[c]: loss for c, loss in past.last_loss.items() if c in row},
             last_norm={row[c]: norm for c, norm in past.last_norm.items() if c in row},
-            taken_part={row[c]: times for c, times in past.taken_part.items() if c in row},
+            taken_part={
+                row[c]: times for c, times in past.taken_part.items() if c in row
+            },
         )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check all replies, weight them, and apply the direction; no model without replies."""
+        """Check all replies, weight them, and apply the direction; no model without
+        replies.
+        """
         if self._request is None or self._form is None or self._state is None:
             raise InvalidOption(
-                "aggregate_train was called before configure_train", "call configure_train first"
+                "aggregate_train was called before configure_train",
+                "call configure_train first",
             )
         valid, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
         usable = self._check_replies(valid, self._request, self._form)
@@ -251,7 +286,9 @@ class Composed(FedAvg):
         weights = weighed(updates, self.weighting)
         direction = equation.combine(weights, updates.stack)
         updates = updates.combined(weights, direction)
-        moving = equation.Moving(self._request.theta, self._form.layout.trainable, self._state)
+        moving = equation.Moving(
+            self._request.theta, self._form.layout.trainable, self._state
+        )
         theta, self._state = equation.step(moving, direction, weights, self.server)
         self.record = Record(
             updates.round,
@@ -291,23 +328,33 @@ class Composed(FedAvg):
             except UpdateRefused as error:
                 refusal = f"round {request.round + 1}: node {node} sent {error.message}"
                 if self.bad_updates == "stop":
-                    hint = error.hint or "bad_updates='drop' continues without the reply"
+                    hint = (
+                        error.hint or "bad_updates='drop' continues without the reply"
+                    )
                     raise UpdateRefused(refusal, hint) from error
                 log(WARNING, "dropped: %s", refusal)
                 continue
             usable.append(_UsableReply(waiting[node].pop(0), update, message=reply))
         return sorted(usable, key=lambda reply: reply.row)
 
-    def _round_updates(self, base: Floats, checked: Sequence[CheckedUpdate]) -> RoundUpdates:
+    def _round_updates(
+        self, base: Floats, checked: Sequence[CheckedUpdate]
+    ) -> RoundUpdates:
         """The updates of the round, with the history of their nodes."""
         assert self._request is not None
         assert self._form is not None
         n = self._request.round
-        numbers: Ints = np.array([self._numbers[update.node] for update in checked], dtype=np.int64)
+        numbers: Ints = np.array(
+            [self._numbers[update.node] for update in checked], dtype=np.int64
+        )
         losses: dict[str, Any] = {
-            name: np.array([update.losses[name] for update in checked]) for name in self.loss_keys
+            name: np.array([update.losses[name] for update in checked])
+            for name in self.loss_keys
         }
-        known = dict.fromkeys(self._numbers, 1) if self.importance == "equal" else self.sizes
+        if self.importance == "equal":
+            known = dict.fromkeys(self._numbers, 1)
+        else:
+            known = self.sizes
         shares = np.array([known[update.node] for update in checked])
         return RoundUpdates.of_columns(
             base,

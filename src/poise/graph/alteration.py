@@ -1,8 +1,9 @@
 """How homogeneity and spectrum change when clients become less alike.
 
-The model: the N(N-1)/2 weights -ln mis are independent N(theta, phi^2); they become N(theta
-(1-eps), phi^2 (1+delta)). The printed propositions count every pair twice, as if mis(i, j) and
-mis(j, i) were independent; the exact forms count it once. ``printed=True`` gives the printed forms.
+The model: the N(N-1)/2 weights -ln mis are independent N(theta, phi^2); they become
+N(theta (1-eps), phi^2 (1+delta)). The printed propositions count every pair twice, as
+if mis(i, j) and mis(j, i) were independent; the exact forms count it once.
+``printed=True`` gives the printed forms.
 
 Source: [Buttaci 2024, §3.3].
 """
@@ -17,9 +18,15 @@ from poise.core.types import Floats
 
 
 def probability_less_homogeneous(
-    theta: float, phi: float, clients: int, eps: float, delta: float = 0.0, printed: bool = False
+    theta: float,
+    phi: float,
+    clients: int,
+    eps: float,
+    delta: float = 0.0,
+    printed: bool = False,
 ) -> float:
-    """P(homogeneity after < before) = Phi( (theta eps / phi) sqrt(N (N - 1) / (2 (2 + delta))) ).
+    """P(homogeneity after < before) = Phi( (theta eps / phi) sqrt(N (N - 1) / (2 (2 +
+    delta))) ).
 
     The printed form has no factor 2 under the root [Buttaci 2024, Prop. 3.2].
 
@@ -32,14 +39,20 @@ def probability_less_homogeneous(
 
 
 def squared_deviation_bounds(
-    theta: float, phi: float, clients: int, eps: float, delta: float = 0.0, printed: bool = False
+    theta: float,
+    phi: float,
+    clients: int,
+    eps: float,
+    delta: float = 0.0,
+    printed: bool = False,
 ) -> tuple[float, float]:
     """Bounds of the expected mean of (eigenvalue after - before)^2.
 
-    The mean is over the N - 1 eigenvalues that are not 0. Below: 4 N^2 E[S^2] (Jensen), S the
-    change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) = N^2 eps^2 theta^2 + 2 N (2 + delta)
-    phi^2, by Hoffman and Wielandt [Hoffman 1953]. The printed upper bound [Buttaci 2024, Prop. 3.3]
-    rests on tr(A^2) <= (tr A)^2, which holds for positive semi-definite A only.
+    The mean is over the N - 1 eigenvalues that are not 0. Below: 4 N^2 E[S^2] (Jensen),
+    S the change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) = N^2 eps^2 theta^2
+    + 2 N (2 + delta) phi^2, by Hoffman and Wielandt [Hoffman 1953]. The printed upper
+    bound [Buttaci 2024, Prop. 3.3] rests on tr(A^2) <= (tr A)^2, which holds for
+    positive semi-definite A only.
     """
     _check(phi, clients, delta)
     n = clients
@@ -52,11 +65,18 @@ def squared_deviation_bounds(
 
 
 def absolute_deviation_bounds(
-    theta: float, phi: float, clients: int, eps: float, delta: float = 0.0, printed: bool = False
+    theta: float,
+    phi: float,
+    clients: int,
+    eps: float,
+    delta: float = 0.0,
+    printed: bool = False,
 ) -> tuple[float, float]:
-    """Bounds of the expected mean of |eigenvalue after - before| [Buttaci 2024, Prop. 3.4].
+    """Bounds of the expected mean of |eigenvalue after - before| [Buttaci 2024, Prop.
+    3.4].
 
-    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the homogeneities] =
+    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the
+        homogeneities] =
     (2 - eps) theta N.
     """
     _check(phi, clients, delta)
@@ -69,12 +89,16 @@ def absolute_deviation_bounds(
 
 
 def squared_deviation(before: Floats, after: Floats) -> float:
-    """Mean of (lambda' - lambda)^2 over two ascending spectra, without the first eigenvalue."""
+    """Mean of (lambda' - lambda)^2 over two ascending spectra, without the first
+    eigenvalue.
+    """
     return float(np.mean((np.asarray(after)[1:] - np.asarray(before)[1:]) ** 2))
 
 
 def absolute_deviation(before: Floats, after: Floats) -> float:
-    """Mean of |lambda' - lambda| over two ascending spectra, without the first eigenvalue."""
+    """Mean of |lambda' - lambda| over two ascending spectra, without the first
+    eigenvalue.
+    """
     return float(np.mean(np.abs(np.asarray(after)[1:] - np.asarray(before)[1:])))
 
 

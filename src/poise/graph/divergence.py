@@ -1,4 +1,6 @@
-"""Divergence of each client's class shares from the class shares of all clients together."""
+"""Divergence of each client's class shares from the class shares of all clients
+together.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def total_variation(counts: ArrayLike) -> Floats:
 
 
 def jensen_shannon(counts: ArrayLike) -> Floats:
-    """Jensen-Shannon divergence of client i's class shares from the overall ones, in bits, (N,).
+    """Jensen-Shannon divergence of client i's class shares from the overall ones, in
+    bits, (N,).
 
     It lies between 0 and 1.
 
@@ -36,9 +39,15 @@ def jensen_shannon(counts: ArrayLike) -> Floats:
 
 
 def _shares(counts: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the class shares of every client, (N, classes), and of all together, (classes,)."""
+    """Return the class shares of every client, (N, classes), and of all together,
+    (classes,).
+    """
     table = np.asarray(counts, dtype=np.float64)
-    valid = table.ndim == 2 and bool((table >= 0).all()) and bool((table.sum(axis=1) > 0).all())
+    valid = (
+        table.ndim == 2
+        and bool((table >= 0).all())
+        and bool((table.sum(axis=1) > 0).all())
+    )
     require(
         valid,
         (

@@ -17,9 +17,10 @@ from poise.core.types import Floats
 def message(x: ArrayLike) -> Floats:
     """The first right-singular vector of samples x (n, D), of length 1, (D,).
 
-    poise neither centres nor scales the samples. The sign makes the inner product with the mean of
-    the samples non-negative. The method is iterative, without a D x D matrix: power iteration from
-    the mean, which is close to the answer for data that are not centred, and Lanczos where that
+    poise neither centres nor scales the samples. The sign makes the inner product with
+    the mean of the samples non-negative. The method is iterative, without a D x D
+    matrix: power iteration from the mean, which is close to the answer for data that
+        are not centred, and Lanczos where that
     converges slowly.
 
     Source: [Buttaci 2024, §3.2.2].
@@ -38,7 +39,8 @@ def message(x: ArrayLike) -> Floats:
     if scale == 0:
         raise DataError("all samples are zero: they have no direction")
     rows = rows / scale
-    # The start must not be orthogonal to the answer; the small cosine makes that unlikely.
+    # The start must not be orthogonal to the answer; the small cosine makes that
+    # unlikely.
     start = mean / scale if np.abs(mean).max() > 0 else rows[0]
     start = start + 1e-3 * np.abs(start).max() * np.cos(np.arange(rows.shape[1]))
     direction = rows[0] if len(rows) == 1 else _power_iteration(rows, start)
@@ -53,21 +55,27 @@ def message(x: ArrayLike) -> Floats:
 def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
     """The `message` of samples of any shape, flattened.
 
-    For texts, whose samples have ``symbols`` different characters, it is the message of the
-    characters' shares.
+    For texts, whose samples have ``symbols`` different characters, it is the message of
+    the characters' shares.
     """
     return message(_features(np.asarray(x), symbols))
 
 
 def _lanczos(rows: Floats, start: Floats) -> Floats:
-    """Return the first right-singular vector by Lanczos iteration on the shorter side."""
+    """Return the first right-singular vector by Lanczos iteration on the shorter
+    side.
+    """
     wide = rows.shape[0] < rows.shape[1]
     v0 = rows @ start if wide else start
     return np.asarray(svds(rows, k=1, v0=v0)[2][0])
 
 
-def _power_iteration(rows: Floats, start: Floats, iterations: int = 60) -> Floats | None:
-    """Return the limit of v <- X'X v, of length 1; None where it does not converge in time."""
+def _power_iteration(
+    rows: Floats, start: Floats, iterations: int = 60
+) -> Floats | None:
+    """Return the limit of v <- X'X v, of length 1; None where it does not converge in
+    time.
+    """
     table = torch.from_numpy(rows)
     v = torch.from_numpy(start / np.linalg.norm(start))
     with one_thread():  # a second thread only slows products of this size
@@ -81,18 +89,23 @@ def _power_iteration(rows: Floats, start: Floats, iterations: int = 60) -> Float
 
 
 def messages(
-    federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0
+    federation: ReadableFederation,
+    labels: bool = False,
+    noise: float = 0.0,
+    seed: int = 0,
 ) -> Floats:
     """The messages of all clients, (N, D).
 
     Args:
-        federation: poise flattens images and tables; texts become the share of each character.
+        federation: poise flattens images and tables; texts become the share of each
+            character.
         labels: append the class of each sample to its features, one-hot encoded.
-        noise: standard deviation of Gaussian noise on each entry of a message before the client
-            sends it; the client then scales the message back to length 1. A message tells the
-            server about a client's data. Two messages are at most 2 apart, so this is the Gaussian
-            mechanism with sensitivity 2 for the whole data set of a client: (epsilon, delta)
-            differentially private where noise is large enough for that sensitivity.
+        noise: standard deviation of Gaussian noise on each entry of a message before
+            the client sends it; the client then scales the message back to length 1. A
+            message tells the server about a client's data. Two messages are at most 2
+            apart, so this is the Gaussian mechanism with sensitivity 2 for the whole
+            data set of a client: (epsilon, delta) differentially private where noise is
+            large enough for that sensitivity.
         seed: seed of the noise.
     """
     require(noise >= 0, f"noise must be 0 or more, not {noise}")
@@ -126,12 +139,15 @@ def _classes(federation: ReadableFederation) -> int:
 
 
 def _symbols(federation: ReadableFederation) -> int:
-    """Return the number of different characters in texts; 0 where samples are not texts."""
+    """Return the number of different characters in texts; 0 where samples are not
+    texts.
+    """
     first = np.asarray(federation.client(0)[0])
     if not np.issubdtype(first.dtype, np.integer):
         return 0
     return 1 + max(
-        int(np.asarray(federation.client(i)[0]).max(initial=0)) for i in range(federation.clients)
+        int(np.asarray(federation.client(i)[0]).max(initial=0))
+        for i in range(federation.clients)
     )
 
 

@@ -15,16 +15,20 @@ from poise.core.types import Floats, Ints
 from poise.graph.principal import messages
 
 LEAST = 1e-12
-"""Smallest misalignment: identical clients have the weight 27.6 = -ln 1e-12, not infinity."""
+"""Smallest misalignment: identical clients have the weight 27.6 = -ln 1e-12, not
+infinity."""
 
 
 def similarity(
-    federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0
+    federation: ReadableFederation,
+    labels: bool = False,
+    noise: float = 0.0,
+    seed: int = 0,
 ) -> SimilarityGraph:
     """The similarity graph of a federation, from one message per client.
 
-    A message is the main direction of a client's data. It leaves the client and reveals something
-    about the data; ``noise`` protects it. See `messages` for the arguments.
+    A message is the main direction of a client's data. It leaves the client and reveals
+    something about the data; ``noise`` protects it. See `messages` for the arguments.
     """
     return SimilarityGraph(messages(federation, labels, noise=noise, seed=seed))
 
@@ -111,7 +115,9 @@ class SimilarityGraph:
 
     @property
     def shares(self) -> Floats:
-        """p_ij = A_ij / (1' A 1), (N, N): how much client j's model counts for client i."""
+        """p_ij = A_ij / (1' A 1), (N, N): how much client j's model counts for client
+        i.
+        """
         return np.asarray(self.adjacency / max(self.degree.sum(), 1e-300))
 
     @property
@@ -120,7 +126,9 @@ class SimilarityGraph:
         return np.asarray(self.degree / self.degree.sum())
 
     def fit(self) -> tuple[float, float]:
-        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over pairs, by maximum likelihood."""
+        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over pairs, by maximum
+        likelihood.
+        """
         return float(self.edges.mean()), float(self.edges.std())
 
     def typical(self) -> Ints:
@@ -138,7 +146,8 @@ class SimilarityGraph:
         return np.flatnonzero(gap < -threshold * max(deviation, rounding))
 
     def clusters(self, count: int) -> Ints:
-        """The cluster of each client, (N,), by Ward's method [Ward 1963] on the messages.
+        """The cluster of each client, (N,), by Ward's method [Ward 1963] on the
+        messages.
 
         There are ``count`` clusters, numbered in the order of their first client.
         """
@@ -147,12 +156,16 @@ class SimilarityGraph:
             f"{self.clients} clients cannot form {count} clusters",
             f"count must be 1 to {self.clients}",
         )
-        labels = fcluster(linkage(self.messages, "ward"), count, criterion="maxclust").tolist()
+        labels = fcluster(
+            linkage(self.messages, "ward"), count, criterion="maxclust"
+        ).tolist()
         number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         return np.array([number[label] for label in labels], dtype=np.int64)
 
     def nearest(self, k: int) -> Floats:
-        """The adjacency, (N, N), with edges to each client's k most similar ones only."""
+        """The adjacency, (N, N), with edges to each client's k most similar ones
+        only.
+        """
         require(
             1 <= k < self.clients,
             f"{self.clients} clients cannot have {k} neighbours each",
@@ -170,14 +183,20 @@ class SimilarityGraph:
 
     def homogeneity_with(self, client: int, message: ArrayLike) -> float:
         """The homogeneity if the client had another message, in O(N D)."""
-        row = _misaligned(self.messages @ np.asarray(message, dtype=np.float64), diagonal=False)
+        row = _misaligned(
+            self.messages @ np.asarray(message, dtype=np.float64), diagonal=False
+        )
         weights = -np.log(np.maximum(row, LEAST))
         weights[client] = 0.0
         n = self.clients
-        return self.homogeneity + float(weights.sum() - self.degree[client]) / (n * (n - 1))
+        return self.homogeneity + float(weights.sum() - self.degree[client]) / (
+            n * (n - 1)
+        )
 
     def replaced(self, client: int, message: ArrayLike) -> SimilarityGraph:
-        """The graph after one client's data changed; computes only the row of that client."""
+        """The graph after one client's data changed; computes only the row of that
+        client.
+        """
         require(
             0 <= client < self.clients,
             f"there is no client {client}",
@@ -199,12 +218,16 @@ class SimilarityGraph:
         adjacency[client] = weights
         adjacency[:, client] = weights
         # Fill the cached properties, so that the new graph does not compute them again.
-        vars(changed).update(misalignment=misalignment, adjacency=adjacency, degree=degree)
+        vars(changed).update(
+            misalignment=misalignment, adjacency=adjacency, degree=degree
+        )
         return changed
 
 
 def _misaligned(products: Floats, diagonal: bool) -> Floats:
-    """Return the misalignment of inner products; ``diagonal`` sets the diagonal to 0."""
+    """Return the misalignment of inner products; ``diagonal`` sets the diagonal to
+    0.
+    """
     misalignment = np.clip((1.0 - products) / 2, 0.0, 1.0)
     if diagonal:
         np.fill_diagonal(misalignment, 0.0)

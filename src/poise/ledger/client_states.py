@@ -1,7 +1,8 @@
 """The state that clients keep between rounds, on disk.
 
-Each round writes one file with the new states of its clients (``<version>.clients``). A file stays
-as long as it holds the newest state of a client, or held it one round ago (to fall back on).
+Each round writes one file with the new states of its clients (``<version>.clients``). A
+file stays as long as it holds the newest state of a client, or held it one round ago
+(to fall back on).
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ def key(version: int) -> str:
     return f"{models.name(version)}.clients"
 
 
-def put(store: ModelStore, version: int, states: Mapping[int, Mapping[str, Vector]]) -> str:
+def put(
+    store: ModelStore, version: int, states: Mapping[int, Mapping[str, Vector]]
+) -> str:
     """Write the states of clients and return their hash; empty where there are none."""
     tensors = {}
     for client, state in states.items():
         for name, value in state.items():
             tensors[f"{client}/{name}"] = value
-    return store.put(key(version), tensors) if tensors else ""
+    if tensors:
+        return store.put(key(version), tensors)
+    return ""
 
 
-def read(store: ModelStore, entries: Sequence[LedgerEntry]) -> dict[int, dict[str, Vector]]:
+def read(
+    store: ModelStore, entries: Sequence[LedgerEntry]
+) -> dict[int, dict[str, Vector]]:
     """Read the state of every client after these rounds."""
     states: dict[int, dict[str, Vector]] = {}
     newest = _newest_versions((entry.record, entry.hashes) for entry in entries)

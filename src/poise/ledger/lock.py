@@ -17,7 +17,8 @@ from poise.ledger.files import write_failure
 class Lock:
     """An exclusive lock that the operating system releases when its holder dies.
 
-    The lock file names the holder, so that a second process can report which process has it.
+    The lock file names the holder, so that a second process can report which process
+    has it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,9 +61,10 @@ class Lock:
 def held(path: Path) -> bool:
     """Whether a process writes to the run of this lock file; does not touch the lock.
 
-    Trying the lock would be surer, but a run that starts at that moment would find it taken. A
-    holder that died left its name in the file: its process is gone, or started after the file was
-    written (the system reused the process id). A holder on another host counts as alive.
+    Trying the lock would be surer, but a run that starts at that moment would find it
+    taken. A holder that died left its name in the file: its process is gone, or started
+    after the file was written (the system reused the process id). A holder on another
+    host counts as alive.
     """
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
@@ -87,9 +89,16 @@ TICK = 2.0
 
 
 def _process_age(pid: int) -> float:
-    """Return the seconds since a process started; infinite where the system does not tell."""
+    """Return the seconds since a process started; infinite where the system does not
+    tell.
+    """
     try:
-        start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        start = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8")
+            .rpartition(")")[2]
+            .split()[19]
+        )
         uptime = Path("/proc/uptime").read_text(encoding="utf-8").split()[0]
         return float(uptime) - int(start) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):

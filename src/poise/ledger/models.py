@@ -1,7 +1,8 @@
-"""Stores of models: one safetensors file per kept version, or memory for runs without a folder.
+"""Stores of models: one safetensors file per kept version, or memory for runs without a
+folder.
 
-poise writes a temporary file and renames it, so a reader never sees half a model. The ledger holds
-the hash of every model.
+poise writes a temporary file and renames it, so a reader never sees half a model. The
+ledger holds the hash of every model.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Keep: TypeAlias = Literal["all", "unlearnable", "last"]
 class ModelStore(Protocol):
     """Stores tensors by key.
 
-    A version's model has the key ``name(version)``; the server's state has the suffix ``.state``.
+    A version's model has the key ``name(version)``; the server's state has the suffix
+    ``.state``.
     """
 
     def put(self, key: str, tensors: Tensors) -> str:
@@ -102,7 +104,9 @@ def _without_sharing(tensors: Tensors) -> dict[str, Vector]:
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         address = plain.untyped_storage().data_ptr()
-        shared = any(address == t.untyped_storage().data_ptr() for t in separate.values())
+        shared = any(
+            address == t.untyped_storage().data_ptr() for t in separate.values()
+        )
         separate[name] = plain.clone() if shared else plain
     return separate
 
@@ -125,7 +129,9 @@ class FileStore:
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
-        """Read tensors; raise an error that names a missing, truncated or altered file."""
+        """Read tensors; raise an error that names a missing, truncated or altered
+        file.
+        """
         from safetensors.torch import load
 
         path = self.path(key)
@@ -137,7 +143,8 @@ class FileStore:
             tensors = load(path.read_bytes())
         except (SafetensorError, OSError, ValueError) as error:
             raise LedgerError(
-                f"{path} is damaged: {error}", "`poise resume` goes back to the last good round"
+                f"{path} is damaged: {error}",
+                "`poise resume` goes back to the last good round",
             ) from error
         if digest is not None and content_hash(tensors) != digest:
             raise LedgerError(

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Restart:
-    """The state to resume from after ``index`` aggregations; from the start if theta is None."""
+    """The state to resume from after ``index`` aggregations; from the start if theta is
+    None.
+    """
 
     index: int
     theta: Vector | None
@@ -34,12 +36,20 @@ class Restart:
     records: tuple[Record, ...] = ()
 
 
-UNREADABLE = (sqlite3.Error, struct.error, ValueError, TypeError, LookupError, AttributeError)
+UNREADABLE = (
+    sqlite3.Error,
+    struct.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+)
 """Exceptions that reading a record raises where its bytes have changed."""
 
 
 def good_entries(database: sqlite3.Connection) -> tuple[list[LedgerEntry], str]:
-    """Read the records up to the first missing, damaged or altered one, and describe that one.
+    """Read the records up to the first missing, damaged or altered one, and describe
+    that one.
 
     The description is empty where all records are good.
     """
@@ -68,7 +78,9 @@ def good_entries(database: sqlite3.Connection) -> tuple[list[LedgerEntry], str]:
 def _missing_round(database: sqlite3.Connection, n: int) -> str:
     """Report round n as missing where the ledger has rows of it or of later rounds."""
     for table in schema.PER_ROUND:
-        if database.execute(f"SELECT 1 FROM {table} WHERE n >= ? LIMIT 1", (n,)).fetchone():
+        if database.execute(
+            f"SELECT 1 FROM {table} WHERE n >= ? LIMIT 1", (n,)
+        ).fetchone():
             return f"round {n} is missing"
     return ""
 
@@ -78,8 +90,9 @@ def reopen(
 ) -> tuple[Ledger, Restart]:
     """Open a run at its last good round, to resume it.
 
-    poise moves a damaged database aside and makes a new one from its good records. It drops records
-    whose model cannot be read: rounds are deterministic, so the same records come again.
+    poise moves a damaged database aside and makes a new one from its good records. It
+    drops records whose model cannot be read: rounds are deterministic, so the same
+    records come again.
     """
     ledger = Ledger(path, writing=True)
     try:
@@ -92,7 +105,11 @@ def reopen(
 
 
 def _restart(
-    ledger: Ledger, path: Path, *, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ledger: Ledger,
+    path: Path,
+    *,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
 ) -> Restart:
     """Find the last good round of an open ledger, and remove the records after it."""
     entries, damage = _read_entries(ledger, path)
@@ -105,8 +122,12 @@ def _restart(
     restart, problem = _last_restart(ledger, entries, recorded.get("initial"))
     if damage:
         good = entries[: restart.index]
-        ledger.replace_database(_unused_name(path), meta=meta, arrays=arrays, entries=good)
-        ledger.event(f"{DATABASE} was damaged ({damage}); kept {restart.index} of its rounds")
+        ledger.replace_database(
+            _unused_name(path), meta=meta, arrays=arrays, entries=good
+        )
+        ledger.event(
+            f"{DATABASE} was damaged ({damage}); kept {restart.index} of its rounds"
+        )
     elif restart.index < len(entries):
         ledger.drop_rounds(restart.index)
         ledger.event(f"went back to round {restart.index}: {problem}")
@@ -141,7 +162,8 @@ def _recorded_meta(ledger: Ledger) -> dict[str, str]:
 def _last_restart(
     ledger: Ledger, entries: list[LedgerEntry], initial: str | None
 ) -> tuple[Restart, str]:
-    """Find the newest round whose model, server state and models in flight can all be read.
+    """Find the newest round whose model, server state and models in flight can all be
+    read.
 
     Also return the first problem that made it skip a newer round.
     """
@@ -159,8 +181,12 @@ def _last_restart(
     return from_start, problem
 
 
-def _restart_at(ledger: Ledger, entries: list[LedgerEntry], initial: str | None) -> Restart:
-    """Read the state after these rounds; raise `LedgerError` where a file cannot be read."""
+def _restart_at(
+    ledger: Ledger, entries: list[LedgerEntry], initial: str | None
+) -> Restart:
+    """Read the state after these rounds; raise `LedgerError` where a file cannot be
+    read.
+    """
     index = len(entries)
     record = entries[-1].record
     hashes = entries[-1].hashes

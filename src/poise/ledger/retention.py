@@ -15,10 +15,11 @@ RULES = ("all", "last", "unlearnable")
 class Retention:
     """Decides after each record which versions are no longer needed.
 
-    ``all`` needs every version. ``last`` needs the newest model, the one before it (to fall back on
-    if a file is damaged), the initial one, and the versions that clients still work on.
-    ``unlearnable`` also needs, for every client, the newest model to which the client's sensitivity
-    was within the limit: a request to unlearn that client restarts from it.
+    ``all`` needs every version. ``last`` needs the newest model, the one before it (to
+    fall back on if a file is damaged), the initial one, and the versions that clients
+    still work on. ``unlearnable`` also needs, for every client, the newest model to
+    which the client's sensitivity was within the limit: a request to unlearn that
+    client restarts from it.
 
     >>> rule = Retention("last")
     >>> [rule.surplus(Record(n, 0.0, (), {}, 0, 0)) for n in range(4)]
@@ -26,17 +27,27 @@ class Retention:
     """
 
     def __init__(
-        self, keep: Keep, held: Iterable[int] = (0,), limit: float = 0.0, psi: Psi | None = None
+        self,
+        keep: Keep,
+        held: Iterable[int] = (0,),
+        limit: float = 0.0,
+        psi: Psi | None = None,
     ) -> None:
-        require(keep in RULES, f"keep = {keep!r} is not a rule", suggest(str(keep), RULES))
+        require(
+            keep in RULES, f"keep = {keep!r} is not a rule", suggest(str(keep), RULES)
+        )
         self.keep = keep
         self._held = set(held)
         self._limit = limit
         self._psi = psi or Psi()
-        self._restart: dict[int, int] = {}  # by client beyond the limit: the last version within it
+        self._restart: dict[
+            int, int
+        ] = {}  # by client beyond the limit: the last version within it
 
     def follow(self, record: Record) -> None:
-        """Take in a record: update which clients are beyond the limit, and their restart model."""
+        """Take in a record: update which clients are beyond the limit, and their
+        restart model.
+        """
         if self.keep != "unlearnable":
             return
         all_changed = self._psi.add(record) != 1

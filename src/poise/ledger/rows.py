@@ -52,14 +52,18 @@ class LedgerEntry(NamedTuple):
 
 
 class PackedValues(NamedTuple):
-    """Measurements of one round as the database holds them; width 0 is one number per row."""
+    """Measurements of one round as the database holds them; width 0 is one number per
+    row.
+    """
 
     dtype: str
     width: int
     data: bytes
 
 
-def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str) -> None:
+def insert(
+    connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str
+) -> None:
     """Write one record; the caller holds the transaction."""
     n = record.index
     started = [[a.finish, a.client, a.occurrence, a.weight] for a in started_in(record)]
@@ -81,18 +85,25 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
         for row, contribution in enumerate(record.contributions)
     ]
     connection.executemany(
-        "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", contributions
+        "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        contributions,
     )
     for name, metric in record.metrics.items():
         scalar = None if isinstance(metric, np.ndarray) else metric
-        blob = metric.astype("<f8").tobytes() if isinstance(metric, np.ndarray) else None
-        connection.execute("INSERT INTO metrics VALUES (?, ?, ?, ?)", (n, name, scalar, blob))
+        if isinstance(metric, np.ndarray):
+            blob = metric.astype("<f8").tobytes()
+        else:
+            blob = None
+        connection.execute(
+            "INSERT INTO metrics VALUES (?, ?, ?, ?)", (n, name, scalar, blob)
+        )
     for row, r in enumerate(record.refusals):
         refusal = (n, row, r.client, r.version, r.reason, r.occurrence)
         connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", refusal)
     for name, measured in record.measurements.items():
         connection.execute(
-            "INSERT INTO measurements VALUES (?, ?, ?, ?, ?)", (n, name, *packed(measured))
+            "INSERT INTO measurements VALUES (?, ?, ?, ?, ?)",
+            (n, name, *packed(measured)),
         )
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
@@ -114,7 +125,10 @@ def select(
     refusals = tuple(
         Refusal(*values)
         for values in connection.execute(
-            "SELECT client, version, reason, occurrence FROM refusals WHERE n = ? ORDER BY row",
+            (
+                "SELECT client, version, reason, occurrence FROM refusals WHERE n = ? "
+                "ORDER BY row"
+            ),
             (n,),
         )
     )
@@ -146,13 +160,17 @@ def select(
     return LedgerEntry(record, Hashes(model, state, clients, *updates), digest)
 
 
-def _select_contributions(connection: sqlite3.Connection, n: int) -> tuple[Contribution, ...]:
+def _select_contributions(
+    connection: sqlite3.Connection, n: int
+) -> tuple[Contribution, ...]:
     columns = ", ".join(CONTRIBUTION_COLUMNS)
     query = f"SELECT {columns} FROM contributions WHERE n = ? ORDER BY row"
     return tuple(Contribution(*values) for values in connection.execute(query, (n,)))
 
 
-def _select_metrics(connection: sqlite3.Connection, n: int) -> dict[str, float | Floats]:
+def _select_metrics(
+    connection: sqlite3.Connection, n: int
+) -> dict[str, float | Floats]:
     """Read the metrics of a round; SQLite stores nan as NULL."""
     metrics: dict[str, float | Floats] = {}
     query = "SELECT name, value, per_client FROM metrics WHERE n = ?"
@@ -175,33 +193,51 @@ def packed(values: Floats) -> PackedValues:
 def unpacked(dtype: str, width: int, blob: bytes) -> Floats:
     """The inverse of `packed`: (m,) or (m, width)."""
     values = np.frombuffer(blob, dtype=dtype)
-    return values.reshape(-1, width) if width else values
+    if width:
+        return values.reshape(-1, width)
+    return values
 
 
 def _select_seconds(connection: sqlite3.Connection, n: int) -> float:
-    """Read how long the round took; 0 where that is lost, which is no damage to the experiment."""
+    """Read how long the round took; 0 where that is lost, which is no damage to the
+    experiment.
+    """
     try:
-        row = connection.execute("SELECT seconds FROM timings WHERE n = ?", (n,)).fetchone()
+        row = connection.execute(
+            "SELECT seconds FROM timings WHERE n = ?", (n,)
+        ).fetchone()
     except sqlite3.DatabaseError:
         row = None
-    return float(row[0]) if row and isinstance(row[0], float) else 0.0
+    if row and isinstance(row[0], float):
+        return float(row[0])
+    return 0.0
 
 
 def started_in(record: Record) -> list[Assignment]:
-    """Return the assignments in flight that this record started; earlier records hold the rest."""
+    """Return the assignments in flight that this record started; earlier records hold
+    the rest.
+    """
     return [a for a in record.in_flight.assignments if a.version == record.index]
 
 
 def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
-    """Return the digest of a record, chained to the previous one: it covers all records so far."""
+    """Return the digest of a record, chained to the previous one: it covers all records
+    so far.
+    """
     digest = hashlib.sha256(bytes.fromhex(previous))
     digest.update(
-        struct.pack("<qdqq", record.index, record.time, record.bytes_up, record.bytes_down)
+        struct.pack(
+            "<qdqq", record.index, record.time, record.bytes_up, record.bytes_down
+        )
     )
     for c in record.contributions:
         counts = (c.client, c.version, c.occurrence, c.samples, c.steps)
-        losses = [np.nan if loss is None else loss for loss in (c.loss_before, c.loss_after)]
-        digest.update(struct.pack("<qqqqq5d", *counts, c.base, c.coefficient, c.norm, *losses))
+        losses = [
+            np.nan if loss is None else loss for loss in (c.loss_before, c.loss_after)
+        ]
+        digest.update(
+            struct.pack("<qqqqq5d", *counts, c.base, c.coefficient, c.norm, *losses)
+        )
     for name, metric in sorted(record.metrics.items()):
         numbers = np.asarray(metric, dtype="<f8")
         numbers = np.where(np.isnan(numbers), np.nan, numbers)
@@ -213,7 +249,9 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
         assignment = (a.finish, a.client, a.version, a.occurrence, a.weight)
         digest.update(struct.pack("<dqqqd", *assignment))
     for r in record.refusals:
-        digest.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
+        digest.update(
+            struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode()
+        )
     parts = hashes if hashes.updates else hashes[:3]
     digest.update("/".join(parts).encode())
     return digest.hexdigest()

@@ -38,7 +38,8 @@ COLUMNS = np.dtype(
 class Run:
     """A finished, stopped or still running run; arrays have one row per aggregation.
 
-    Rounds before a damaged page of the ledger stay readable; ``damage`` describes the damage.
+    Rounds before a damaged page of the ledger stay readable; ``damage`` describes the
+    damage.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -69,7 +70,9 @@ class Run:
         database = self._ledger.database
         with self._ledger.guard():
             try:
-                count, last = database.execute("SELECT count(*), max(n) FROM rounds").fetchone()
+                count, last = database.execute(
+                    "SELECT count(*), max(n) FROM rounds"
+                ).fetchone()
                 database.execute(
                     "SELECT sum(client), sum(coefficient) FROM contributions"
                 ).fetchone()
@@ -86,7 +89,9 @@ class Run:
 
     @cached_property
     def damage(self) -> str:
-        """The problem of the first missing, damaged or altered round; empty if there is none."""
+        """The problem of the first missing, damaged or altered round; empty if there is
+        none.
+        """
         with self._ledger.guard():
             return good_entries(self._ledger.database)[1]
 
@@ -103,11 +108,15 @@ class Run:
     def digest_after(self, n: int) -> str:
         """Return the hash of the first n rounds."""
         digests = self._query("SELECT digest FROM rounds WHERE n < ? AND n = ?", n - 1)
-        return str(digests[0][0]) if digests else rows.GENESIS
+        if digests:
+            return str(digests[0][0])
+        return rows.GENESIS
 
     @property
     def trainable(self) -> int:
-        """Number of trained entries of the model; batch-norm statistics come after them."""
+        """Number of trained entries of the model; batch-norm statistics come after
+        them.
+        """
         return int(self.meta["trainable"])
 
     @property
@@ -116,17 +125,22 @@ class Run:
         return self.models(self.rounds)
 
     def models(self, n: int) -> Floats:
-        """The model after n aggregations, (d,), if it was kept; n = 0 is the initial one."""
+        """The model after n aggregations, (d,), if it was kept; n = 0 is the initial
+        one.
+        """
         if not 0 <= n <= self.rounds:
             raise InvalidOption(
                 f"the run has no model after {n} aggregations",
                 f"it has {self.rounds} aggregations",
             )
-        theta: Vector = self._ledger.store.get(models.name(n), self.model_hash(n))["theta"]
+        theta: Vector = self._ledger.store.get(models.name(n), self.model_hash(n))[
+            "theta"
+        ]
         return np.asarray(theta.cpu().numpy())
 
     def client_model(self, client: int) -> Floats:
-        """The model that a client uses, (d,): the newest one with the client's personal layers.
+        """The model that a client uses, (d,): the newest one with the client's personal
+        layers.
 
         A client that has not taken part yet uses the newest model unchanged.
         """
@@ -144,13 +158,19 @@ class Run:
             state = client_states.read(self._ledger.store, entries).get(client, {})
         if HELD in state:
             raise LedgerError(
-                f"the personal layers of client {client} are on its node and do not leave it",
+                (
+                    f"the personal layers of client {client} are on its node and do not "
+                    "leave it"
+                ),
                 "read them on the node",
             )
         if PERSONAL in state:
             if positions is None:
                 raise LedgerError(
-                    "poise 0.1 made this run and did not record which entries are personal",
+                    (
+                        "poise 0.1 made this run and did not record which entries are "
+                        "personal"
+                    ),
                     "`poise resume RUN --rounds N` records them",
                 )
             model[positions] = state[PERSONAL].cpu().numpy()
@@ -162,7 +182,9 @@ class Run:
         return [v for v in models.versions(self._ledger.store) if v <= self.rounds]
 
     def model_file(self, n: int) -> Path | None:
-        """Return the file of the model after n aggregations; None for a run in memory."""
+        """Return the file of the model after n aggregations; None for a run in
+        memory.
+        """
         if self.path is None:
             return None
         return self.path / MODELS / f"{models.name(n)}.safetensors"
@@ -172,10 +194,14 @@ class Run:
         if n == 0:
             return self.meta.get("initial")
         hashes = self._query("SELECT model FROM rounds WHERE n < ? AND n = ?", n - 1)
-        return str(hashes[0][0]) if hashes else None
+        if hashes:
+            return str(hashes[0][0])
+        return None
 
     def updates(self, n: int) -> Floats:
-        """The updates of aggregation n, (m, d), one row per contribution, if they were kept."""
+        """The updates of aggregation n, (m, d), one row per contribution, if they were
+        kept.
+        """
         if not 0 <= n < self.rounds:
             raise InvalidOption(
                 f"the run has no aggregation {n}", f"it has {self.rounds} aggregations"
@@ -185,10 +211,14 @@ class Run:
                 f"{self!r} did not keep its updates",
                 "train with keep_updates=True ([run] keep_updates = true)",
             )
-        ((digest,),) = self._query("SELECT updates FROM rounds WHERE n < ? AND n = ?", n)
+        ((digest,),) = self._query(
+            "SELECT updates FROM rounds WHERE n < ? AND n = ?", n
+        )
         if not digest:  # no client contributed
             return np.zeros((0, len(self.models(0))))
-        stack: Vector = self._ledger.store.get(models.updates(n), digest)[models.UPDATES]
+        stack: Vector = self._ledger.store.get(models.updates(n), digest)[
+            models.UPDATES
+        ]
         return np.asarray(stack.cpu().numpy())
 
     @property
@@ -213,9 +243,13 @@ class Run:
 
     @cached_property
     def seconds(self) -> Floats:
-        """Measured duration of each aggregation in seconds, (R,); not part of the digest."""
+        """Measured duration of each aggregation in seconds, (R,); not part of the
+        digest.
+        """
         seconds = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
-        return np.array([seconds.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64)
+        return np.array(
+            [seconds.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64
+        )
 
     def _column(self, name: str) -> Floats:
         query = f"SELECT {name} FROM rounds WHERE n < ? ORDER BY n"
@@ -225,14 +259,22 @@ class Run:
     def metrics(self) -> list[str]:
         """The names that `metric` knows."""
         return sorted(
-            name for (name,) in self._query("SELECT DISTINCT name FROM metrics WHERE n < ?")
+            name
+            for (name,) in self._query("SELECT DISTINCT name FROM metrics WHERE n < ?")
         )
 
     def metric(self, name: str) -> Floats:
-        """A metric after each aggregation: (R,) or (R, N); nan where it was not measured."""
+        """A metric after each aggregation: (R,) or (R, N); nan where it was not
+        measured.
+        """
         if name not in self.metrics:
-            raise InvalidOption(f"the run has no metric {name!r}", suggest(name, self.metrics))
-        query = "SELECT n, value, per_client FROM metrics WHERE n < ? AND name = ? ORDER BY n"
+            raise InvalidOption(
+                f"the run has no metric {name!r}", suggest(name, self.metrics)
+            )
+        query = (
+            "SELECT n, value, per_client FROM metrics WHERE n < ? AND name = ? "
+            "ORDER BY n"
+        )
         values = self._query(query, name)
         per_client = any(blob is not None for _, _, blob in values)
         shape = (self.rounds, self.clients) if per_client else (self.rounds,)
@@ -246,14 +288,22 @@ class Run:
 
     @cached_property
     def contributions(self) -> np.ndarray:
-        """Every client's part in every aggregation, a structured array (see `COLUMNS`)."""
+        """Every client's part in every aggregation, a structured array (see
+        `COLUMNS`).
+        """
         names = ", ".join("n" if c == "round" else c for c in COLUMNS.names or ())
-        values = self._query(f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row")
-        return np.array(values, dtype=COLUMNS)  # a loss that was not reported, None, becomes nan
+        values = self._query(
+            f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row"
+        )
+        return np.array(
+            values, dtype=COLUMNS
+        )  # a loss that was not reported, None, becomes nan
 
     @cached_property
     def weights(self) -> Floats:
-        """The coefficient that each client really had in each aggregation, (R, N); 0 = none."""
+        """The coefficient that each client really had in each aggregation, (R, N); 0 =
+        none.
+        """
         result = np.zeros((self.rounds, self.clients))
         c = self.contributions
         np.add.at(result, (c["round"], c["client"]), c["coefficient"])
@@ -261,7 +311,9 @@ class Run:
 
     @cached_property
     def schedule(self) -> list[Step]:
-        """The arrivals of each aggregation, for `poise.clocks.save_schedule` and `Replay`."""
+        """The arrivals of each aggregation, for `poise.clocks.save_schedule` and
+        `Replay`.
+        """
         arrived: list[list[Assignment]] = [[] for _ in range(self.rounds)]
         for c in self.contributions:
             n = int(c["round"])
@@ -278,8 +330,13 @@ class Run:
         ]
 
     def measurement(self, name: str) -> Floats:
-        """The values of a probe, one row for each of `contributions`; nan where it has none."""
-        query = "SELECT n, dtype, width, data FROM measurements WHERE n < ? AND name = ? ORDER BY n"
+        """The values of a probe, one row for each of `contributions`; nan where it has
+        none.
+        """
+        query = (
+            "SELECT n, dtype, width, data FROM measurements WHERE n < ? AND name "
+            "= ? ORDER BY n"
+        )
         by_round = {n: rows.unpacked(*cells) for n, *cells in self._query(query, name)}
         if not by_round:
             raise InvalidOption(
@@ -294,21 +351,32 @@ class Run:
     def measurements(self) -> list[str]:
         """The names that `measurement` knows."""
         return sorted(
-            name for (name,) in self._query("SELECT DISTINCT name FROM measurements WHERE n < ?")
+            name
+            for (name,) in self._query(
+                "SELECT DISTINCT name FROM measurements WHERE n < ?"
+            )
         )
 
     def array(self, name: str) -> np.ndarray | None:
-        """Return data about the clients: sizes, importance, label_counts, trait/…; or None."""
+        """Return data about the clients: sizes, importance, label_counts, trait/…; or
+        None.
+        """
         with self._ledger.guard():
             return self._ledger.array(name)
 
     @property
     def traits(self) -> dict[str, Floats]:
-        """Designed differences between clients, (N,) each, by name: imbalance or flip ratios."""
+        """Designed differences between clients, (N,) each, by name: imbalance or flip
+        ratios.
+        """
         with self._ledger.guard():
             query = "SELECT name FROM arrays WHERE name LIKE 'trait/%' ORDER BY name"
-            names = [name for (name,) in self._ledger.database.execute(query).fetchall()]
-        return {name.removeprefix("trait/"): np.asarray(self.array(name)) for name in names}
+            names = [
+                name for (name,) in self._ledger.database.execute(query).fetchall()
+            ]
+        return {
+            name.removeprefix("trait/"): np.asarray(self.array(name)) for name in names
+        }
 
     @property
     def refusals(self) -> list[tuple[int, int, str]]:
@@ -318,16 +386,23 @@ class Run:
 
     @property
     def events(self) -> list[str]:
-        """Events of the process: resumed, went back, clients that the audit suspected, …."""
+        """Events of the process: resumed, went back, clients that the audit suspected,
+        ….
+        """
         return self._ledger.events()
 
     def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
-        """The first aggregation (counted from 1) whose metric reached the target; None if none."""
+        """The first aggregation (counted from 1) whose metric reached the target; None
+        if none.
+        """
         reached = np.flatnonzero(self._curve(metric) >= target)
-        return int(reached[0]) + 1 if len(reached) else None
+        if len(reached):
+            return int(reached[0]) + 1
+        return None
 
     def smoothness(self, metric: str = "accuracy") -> float:
-        """std(delta)/|mean(delta)| of the changes between measurements; small is smooth.
+        """std(delta)/|mean(delta)| of the changes between measurements; small is
+        smooth.
 
         Source: [Mansour 2023, Table 4].
         """
@@ -343,12 +418,16 @@ class Run:
         """Return a metric with one value per aggregation."""
         values = self.metric(metric)
         require(
-            values.ndim == 1, f"{metric} has one value per client", "choose a metric of the model"
+            values.ndim == 1,
+            f"{metric} has one value per client",
+            "choose a metric of the model",
         )
         return values
 
     def verify(self) -> None:
-        """Recompute every digest; raise `LedgerError` with the first round that has changed."""
+        """Recompute every digest; raise `LedgerError` with the first round that has
+        changed.
+        """
         if self.damage:
             file = self.path / DATABASE if self.path else "ledger"
             hint = "`poise resume` goes back to the last good round"
@@ -365,7 +444,9 @@ class Run:
 
     def _query(self, query: str, *values: Any) -> list[Any]:
         with self._ledger.guard():
-            return self._ledger.database.execute(query, (self.rounds, *values)).fetchall()
+            return self._ledger.database.execute(
+                query, (self.rounds, *values)
+            ).fetchall()
 
     def __repr__(self) -> str:
         where = f" at {self.path}" if self.path is not None else ""
@@ -375,12 +456,15 @@ class Run:
 def open_run(path: str | Path) -> Run:
     """Open the run in a folder, to read it; the run may still be going on.
 
-    A folder with one run per seed (``DIR/seed-0``, …) is not a run: open one of its folders.
+    A folder with one run per seed (``DIR/seed-0``, …) is not a run: open one of its
+    folders.
     """
     folder = Path(path)
     seeds = sorted(p.name for p in folder.glob("seed-*")) if folder.is_dir() else []
     if seeds and not (folder / DATABASE).exists():
-        raise LedgerError(f"{folder} holds several runs", f"open one of {', '.join(seeds)}")
+        raise LedgerError(
+            f"{folder} holds several runs", f"open one of {', '.join(seeds)}"
+        )
     return Run(Ledger.open(folder))
 
 

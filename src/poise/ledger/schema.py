@@ -45,7 +45,14 @@ CREATE TABLE events (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL
 );
 """
-PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "measurements", "timings")
+PER_ROUND = (
+    "rounds",
+    "contributions",
+    "metrics",
+    "refusals",
+    "measurements",
+    "timings",
+)
 """Tables with rows per round; `timings` and `events` are not part of the digest."""
 
 TRANSIENT = {
@@ -58,12 +65,15 @@ TRANSIENT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 }
-"""Failures of the machine: the database may be whole, and readable once the cause is removed."""
+"""Failures of the machine: the database may be whole, and readable once the cause is
+removed."""
 
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
     """Open the database of a run (None: in memory), without touching the file yet."""
-    connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path, isolation_level=None
+    )
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
         connection.execute("PRAGMA busy_timeout = 10000")
@@ -73,29 +83,41 @@ def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging: readers do not wait, and a process may die at any moment."""
+    """Switch to write-ahead logging: readers do not wait, and a process may die at any
+    moment.
+    """
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether an error means a damaged database, and not a failure of the machine."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in TRANSIENT
+    return (
+        getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        not in TRANSIENT
+    )
 
 
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Raise where this poise cannot read a ledger; give the tables of older ones today's names."""
+    """Raise where this poise cannot read a ledger; give the tables of older ones
+    today's names.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     version = row[0] if row else "none"
     if version not in map(str, READABLE):
         readable = f"{READABLE[0]} to {READABLE[-1]}"
         raise LedgerError(
-            f"{path} has schema version {version}, this poise reads versions {readable}",
+            (
+                f"{path} has schema version {version}, this poise reads versions "
+                f"{readable}"
+            ),
             "use the version of poise that wrote it",
         )
     if version != str(VERSION) and "readings" in _tables(connection):
         (read_only,) = connection.execute("PRAGMA query_only").fetchone()
-        connection.execute("PRAGMA query_only = OFF")  # a temporary view changes nothing on disk
+        connection.execute(
+            "PRAGMA query_only = OFF"
+        )  # a temporary view changes nothing on disk
         connection.execute(
             "CREATE TEMP VIEW IF NOT EXISTS measurements AS SELECT * FROM main.readings"
         )
@@ -110,8 +132,8 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 def upgrade(connection: sqlite3.Connection) -> None:
     """Upgrade a ledger of an older schema before poise writes to it.
 
-    Schema 3 had no hash of a round's updates. Schemas 3 and 4 called the table `measurements`
-    `readings`.
+    Schema 3 had no hash of a round's updates. Schemas 3 and 4 called the table
+    `measurements` `readings`.
     """
     columns = {row[1] for row in connection.execute("PRAGMA table_info(rounds)")}
     old_table = "readings" in _tables(connection)
@@ -119,9 +141,13 @@ def upgrade(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     if "updates" not in columns:
-        connection.execute("ALTER TABLE rounds ADD COLUMN updates TEXT NOT NULL DEFAULT ''")
+        connection.execute(
+            "ALTER TABLE rounds ADD COLUMN updates TEXT NOT NULL DEFAULT ''"
+        )
     if old_table:
         connection.execute("DROP VIEW IF EXISTS temp.measurements")
         connection.execute("ALTER TABLE readings RENAME TO measurements")
-    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(VERSION),))
+    connection.execute(
+        "UPDATE meta SET value = ? WHERE key = 'schema'", (str(VERSION),)
+    )
     connection.execute("COMMIT")

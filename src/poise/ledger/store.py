@@ -1,4 +1,6 @@
-"""`Ledger`: write the records and models of a run, so that a crash never loses a round."""
+"""`Ledger`: write the records and models of a run, so that a crash never loses a
+round.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,15 @@ EXPERIMENT = "experiment.toml"
 class Ledger:
     """The records and models of one run.
 
-    ``append`` first writes the model, then commits the record in one transaction: whenever a
-    process dies, the ledger ends with a whole round whose model exists.
+    ``append`` first writes the model, then commits the record in one transaction:
+    whenever a process dies, the ledger ends with a whole round whose model exists.
     """
 
     def __init__(self, path: Path | None, writing: bool) -> None:
         self.path = path
-        self.store: ModelStore = MemoryStore() if path is None else FileStore(path / MODELS)
+        self.store: ModelStore = (
+            MemoryStore() if path is None else FileStore(path / MODELS)
+        )
         self._rule: Retention | None = None
         self.state_files = client_states.ClientStateFiles()
         self._lock = Lock(path / LOCK) if path is not None and writing else None
@@ -87,7 +91,9 @@ class Ledger:
         arrays: Mapping[str, NDArray[Any]],
         entries: Sequence[rows.LedgerEntry] = (),
     ) -> None:
-        """Make the tables and fill them in one transaction: no ledger lacks its metadata."""
+        """Make the tables and fill them in one transaction: no ledger lacks its
+        metadata.
+        """
         with self.guard():
             if self.path is not None:
                 schema.write_ahead(self.database)
@@ -96,7 +102,8 @@ class Ledger:
                     self.database.execute(statement)
                 pairs = {"schema": schema.VERSION, **meta}
                 self.database.executemany(
-                    "INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()]
+                    "INSERT INTO meta VALUES (?, ?)",
+                    [(k, str(v)) for k, v in pairs.items()],
                 )
                 self.database.executemany(
                     "INSERT INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
@@ -109,7 +116,8 @@ class Ledger:
         """Open an existing run, to read it or (with its lock) to write to it."""
         if not (path / DATABASE).exists():
             raise LedgerError(
-                f"{path} is not a run folder: it has no {DATABASE}", "name the folder of a run"
+                f"{path} is not a run folder: it has no {DATABASE}",
+                "name the folder of a run",
             )
         ledger = cls(path, writing)
         try:
@@ -128,7 +136,9 @@ class Ledger:
         """Store the initial model."""
         digest = self.store.put(models.name(0), {"theta": theta})
         with self.guard(), self._transaction():
-            self.database.execute("INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,))
+            self.database.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,)
+            )
 
     def append(
         self,
@@ -138,7 +148,9 @@ class Ledger:
         states: Mapping[int, Mapping[str, Vector]] | None = None,
         updates: Stack | None = None,
     ) -> None:
-        """Store a record durably, with its model, server state, client states and updates."""
+        """Store a record durably, with its model, server state, client states and
+        updates.
+        """
         after = models.name(record.index + 1)
         hashes = rows.Hashes(
             model=self.store.put(after, {"theta": theta}),
@@ -152,40 +164,55 @@ class Ledger:
         self._drop_surplus(record, bool(hashes.clients))
 
     def _put_updates(self, n: int, updates: Stack | None) -> str:
-        """Store the updates of a round and return their hash; empty where there are none."""
+        """Store the updates of a round and return their hash; empty where there are
+        none.
+        """
         if updates is None or not len(updates):
             return ""
         return self.store.put(models.updates(n), {models.UPDATES: updates})
 
     def digest(self) -> str:
-        """Return the digest of the newest record, which covers all records before it."""
-        row = self.database.execute("SELECT digest FROM rounds ORDER BY n DESC LIMIT 1").fetchone()
-        return str(row[0]) if row else rows.GENESIS
+        """Return the digest of the newest record, which covers all records before
+        it.
+        """
+        row = self.database.execute(
+            "SELECT digest FROM rounds ORDER BY n DESC LIMIT 1"
+        ).fetchone()
+        if row:
+            return str(row[0])
+        return rows.GENESIS
 
     def rounds(self) -> int:
         """Return the number of recorded aggregations."""
         row = self.database.execute("SELECT max(n) FROM rounds").fetchone()
-        return 0 if row[0] is None else int(row[0]) + 1
+        if row[0] is None:
+            return 0
+        return int(row[0]) + 1
 
     def meta(self) -> dict[str, str]:
         """Return the metadata of the run."""
         return dict(self.database.execute("SELECT key, value FROM meta"))
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """Return an array of data about the clients; None if the ledger has none of that name."""
+        """Return an array of data about the clients; None if the ledger has none of
+        that name.
+        """
         row = self.database.execute(
             "SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)
         ).fetchone()
         if row is None:
             return None
-        return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
+        return np.frombuffer(row[2], dtype=row[0]).reshape(
+            [int(k) for k in row[1].split(",") if k]
+        )
 
     def event(self, text: str) -> None:
         """Record an event of the process (resumed, stopped, went back)."""
         with self.guard(), self._transaction():
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self.database.execute(
-                "INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), text)
+                "INSERT INTO events (at, n, what) VALUES (?, ?, ?)",
+                (now, self.rounds(), text),
             )
 
     def events(self) -> list[str]:
@@ -195,22 +222,30 @@ class Ledger:
             return [text for (text,) in self.database.execute(query)]
 
     def set(self, key: str, value: object) -> None:
-        """Record metadata of the run; an equal value is not written again, to leave the file."""
+        """Record metadata of the run; an equal value is not written again, to leave the
+        file.
+        """
         with self.guard():
             if self.meta().get(key) == str(value):
                 return
         with self.guard(), self._transaction():
-            self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
+            self.database.execute(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value))
+            )
 
     def add_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store arrays about the clients; arrays that the ledger has already stay unchanged."""
+        """Store arrays about the clients; arrays that the ledger has already stay
+        unchanged.
+        """
         with self.guard(), self._transaction():
             self.database.executemany(
                 "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
             )
 
     def set_experiment(self, text: str) -> None:
-        """Replace the experiment of the run, for instance to resume it with more rounds."""
+        """Replace the experiment of the run, for instance to resume it with more
+        rounds.
+        """
         if self.path is not None:
             write_whole(self.path / EXPERIMENT, text.encode())
         self.set("experiment", text)
@@ -259,7 +294,9 @@ class Ledger:
                 self.store.drop(client_states.key(version))
 
     def _retention(self) -> Retention:
-        """Return the retention rule; its first use replays the earlier rounds of the ledger."""
+        """Return the retention rule; its first use replays the earlier rounds of the
+        ledger.
+        """
         if self._rule is None:
             meta = self.meta()
             psi = Psi(
@@ -308,7 +345,9 @@ class Ledger:
 
 
 def begun(folder: Path) -> bool:
-    """Whether a run began in a folder; a run killed at once has a lock but no ledger yet."""
+    """Whether a run began in a folder; a run killed at once has a lock but no ledger
+    yet.
+    """
     return (folder / DATABASE).exists() or (
         (folder / EXPERIMENT).exists() and (folder / LOCK).exists()
     )
@@ -317,14 +356,21 @@ def begun(folder: Path) -> bool:
 def _refuse_taken(path: Path) -> None:
     if (path / DATABASE).exists():
         raise LedgerError(
-            f"{path} holds a run already", "choose another folder, or `poise resume` that run"
+            f"{path} holds a run already",
+            "choose another folder, or `poise resume` that run",
         )
 
 
-def _array_rows(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, bytes]]:
-    """Return arrays as rows of the table ``arrays``: name, number type, shape and bytes."""
+def _array_rows(
+    arrays: Mapping[str, NDArray[Any]],
+) -> list[tuple[str, str, str, bytes]]:
+    """Return arrays as rows of the table ``arrays``: name, number type, shape and
+    bytes.
+    """
     table = []
     for name, array in arrays.items():
         shape = ",".join(map(str, array.shape))
-        table.append((name, array.dtype.str, shape, np.ascontiguousarray(array).tobytes()))
+        table.append(
+            (name, array.dtype.str, shape, np.ascontiguousarray(array).tobytes())
+        )
     return table

@@ -18,7 +18,8 @@ CERTIFICATE = "certificate.json"
 """The file in a branch whose unlearning request is fulfilled."""
 
 REQUEST = "request.json"
-"""The file in a branch made by an unlearning request: its options, and the decision about it."""
+"""The file in a branch made by an unlearning request: its options, and the decision
+about it."""
 
 LATEST = 20
 """Number of newest aggregations that pace and speed are averaged over."""
@@ -29,7 +30,8 @@ class RunSummary:
     """The state and the newest values of a run.
 
     Args:
-        state: ``stopped`` if the run's process died, even if the ledger says ``running``.
+        state: ``stopped`` if the run's process died, even if the ledger says
+            ``running``.
         trouble: why the run cannot be read, or how it failed; else empty.
         experiment: the text of the experiment file.
         meta: metadata of the run.
@@ -54,7 +56,9 @@ class RunSummary:
 
 
 def stamp(folder: Path) -> Stamp:
-    """Return times and sizes of the ledger, experiment and certificate, to detect changes."""
+    """Return times and sizes of the ledger, experiment and certificate, to detect
+    changes.
+    """
     stamps = []
     for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT, CERTIFICATE):
         file_stamp = (0, 0)
@@ -69,13 +73,17 @@ def stamp(folder: Path) -> Stamp:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """Summarise a run folder; problems of its ledger go into the summary and do not raise."""
+    """Summarise a run folder; problems of its ledger go into the summary and do not
+    raise.
+    """
     try:
         experiment = (folder / EXPERIMENT).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         experiment = ""
     writing = held(folder / LOCK)
-    if not (folder / DATABASE).exists():  # the run has just begun, or was killed at once
+    if not (
+        folder / DATABASE
+    ).exists():  # the run has just begun, or was killed at once
         state: State = "running" if writing else "stopped"
         return RunSummary(state, trouble="", experiment=experiment, meta={})
     changed = max(time for time, _ in stamp(folder)) / 1e9
@@ -96,17 +104,23 @@ def read_summary(folder: Path) -> RunSummary:
 
 
 def _damaged(error: LedgerError, experiment: str, changed: float) -> RunSummary:
-    return RunSummary("damaged", str(error), experiment=experiment, meta={}, changed=changed)
+    return RunSummary(
+        "damaged", str(error), experiment=experiment, meta={}, changed=changed
+    )
 
 
-def _summarise(ledger: Ledger, experiment: str, *, writing: bool, changed: float) -> RunSummary:
+def _summarise(
+    ledger: Ledger, experiment: str, *, writing: bool, changed: float
+) -> RunSummary:
     """Summarise an open ledger."""
     database = ledger.database
     meta = ledger.meta()
     rounds = ledger.rounds()
     state = _state(meta.get("status", ""), writing)
     first = rounds - 1 - LATEST
-    rows = database.execute("SELECT time FROM rounds WHERE n >= ? ORDER BY n", (first,)).fetchall()
+    rows = database.execute(
+        "SELECT time FROM rounds WHERE n >= ? ORDER BY n", (first,)
+    ).fetchall()
     times = [float(time) for (time,) in rows]
     speed = sum(times)
     if len(times) > 1:
@@ -128,22 +142,30 @@ def _summarise(ledger: Ledger, experiment: str, *, writing: bool, changed: float
 
 
 def _state(status: str, writing: bool) -> State:
-    """Return the state from the recorded status, and from whether a process holds the lock."""
+    """Return the state from the recorded status, and from whether a process holds the
+    lock.
+    """
     if status == "done":
         return "done"
     if status == "failed":
         return "failed"
-    return "running" if writing and status == "running" else "stopped"
+    if writing and status == "running":
+        return "running"
+    return "stopped"
 
 
 def _last_failure(ledger: Ledger) -> str:
     """Return the newest failure that the ledger records; empty if there is none."""
     failures = [event for event in ledger.events() if event.startswith("failed: ")]
-    return failures[-1].removeprefix("failed: ") if failures else ""
+    if failures:
+        return failures[-1].removeprefix("failed: ")
+    return ""
 
 
 def _last_scores(ledger: Ledger) -> dict[str, float]:
-    """Return the scalar metrics of the newest measured round; SQLite stores nan as NULL."""
+    """Return the scalar metrics of the newest measured round; SQLite stores nan as
+    NULL.
+    """
     (last,) = ledger.database.execute("SELECT max(n) FROM metrics").fetchone()
     query = "SELECT name, value FROM metrics WHERE n = ? AND per_client IS NULL"
     scores = {}

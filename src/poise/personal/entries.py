@@ -15,20 +15,29 @@ if TYPE_CHECKING:
 
 
 def refuse_on_demand(personal: Personal, setting: Setting) -> None:
-    """Raise `IncompatibleParts` for populations on demand: their clients keep nothing."""
+    """Raise `IncompatibleParts` for populations on demand: their clients keep
+    nothing.
+    """
     if setting.on_demand:
         raise IncompatibleParts(
-            f"{type(personal).__name__}: clients that are made on demand keep no layers",
+            (
+                f"{type(personal).__name__}: clients that are made on demand keep no "
+                "layers"
+            ),
             "use a federation with on_demand=False, or remove personal",
         )
 
 
 def entries_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module.state_dict()``; tied ones are one object."""
+    """Return the parameters and buffers of ``module.state_dict()``; tied ones are one
+    object.
+    """
     import torch
 
     state = module.state_dict(keep_vars=True)
-    return {name: entry for name, entry in state.items() if isinstance(entry, torch.Tensor)}
+    return {
+        name: entry for name, entry in state.items() if isinstance(entry, torch.Tensor)
+    }
 
 
 def chosen_entries(
@@ -36,17 +45,21 @@ def chosen_entries(
     module: torch.nn.Module,
     names: Container[str],
 ) -> tuple[str, ...]:
-    """Return these names in the order of the state, with all other names of the same tensors.
+    """Return these names in the order of the state, with all other names of the same
+    tensors.
 
-    Raises `IncompatibleParts` if the names cover all trainable parameters: the clients would have
-    nothing in common.
+    Raises `IncompatibleParts` if the names cover all trainable parameters: the clients
+    would have nothing in common.
     """
     entries = entries_of(module)
     chosen = {id(entry) for name, entry in entries.items() if name in names}
     trained = {id(p) for p in module.parameters() if p.requires_grad}
     if trained and trained <= chosen:
         raise IncompatibleParts(
-            f"{type(personal).__name__}: all trainable parameters would stay with the clients",
+            (
+                f"{type(personal).__name__}: all trainable parameters would stay with the "
+                "clients"
+            ),
             "choose fewer entries, so that the server has parameters to average",
         )
     return tuple(name for name, entry in entries.items() if id(entry) in chosen)

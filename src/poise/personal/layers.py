@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 @part("personal", "layers")
 class Layers:
-    """Keep parameters and buffers whose names match a pattern with each client: a personal head.
+    """Keep parameters and buffers whose names match a pattern with each client: a
+    personal head.
 
-    Names are those of ``module.state_dict()``. As in file names, ``*`` stands for any characters,
-    dots included, and ``?`` for one character. The name of a layer stands for all its entries:
-    ``head`` matches ``head.weight``. A tensor with several names is personal if one of them
-    matches. A pattern without a match, and patterns that match all trainable parameters, raise
-    `IncompatibleParts`.
+    Names are those of ``module.state_dict()``. As in file names, ``*`` stands for any
+    characters, dots included, and ``?`` for one character. The name of a layer stands
+    for all its entries: ``head`` matches ``head.weight``. A tensor with several names
+    is personal if one of them matches. A pattern without a match, and patterns that
+    match all trainable parameters, raise `IncompatibleParts`.
 
     Args:
-        patterns: one or more patterns; in Python also as arguments, ``Layers("head", "norm?")``.
+        patterns: one or more patterns; in Python also as arguments, ``Layers("head",
+            "norm?")``.
 
     Source: [Arivazhagan 2019]; [Collins 2021].
 
@@ -43,7 +45,8 @@ class Layers:
     >>> Layers("haed").names(net)
     Traceback (most recent call last):
     ...
-    poise.core.errors.IncompatibleParts: Layers: no entry of the model matches 'haed' (nearest: ...)
+    poise.core.errors.IncompatibleParts: Layers: no entry of the model matches 'haed'
+    (nearest: ...)
     """
 
     patterns: tuple[str, ...]
@@ -64,7 +67,9 @@ class Layers:
                 where="patterns",
             )
         require(
-            bool(self.patterns), "Layers: patterns must name at least one layer", where="patterns"
+            bool(self.patterns),
+            "Layers: patterns must name at least one layer",
+            where="patterns",
         )
 
     def fit(self, setting: Setting) -> None:
@@ -87,7 +92,9 @@ class Layers:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a pattern matches the name of an entry, or of a layer that contains it."""
+    """Whether a pattern matches the name of an entry, or of a layer that contains
+    it.
+    """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 

@@ -25,8 +25,8 @@ class Budget:
     """(epsilon, delta), the noise that achieves it, and how sensitivities are counted.
 
     The fields are the keys of the table [unlearning]. If ``strong_convexity`` gives mu,
-    sensitivities fade by ``1 - eta (lambda + mu)`` with every local step [Fraboni 2023, eq. 5.11],
-    as far as the server follows its clients.
+    sensitivities fade by ``1 - eta (lambda + mu)`` with every local step [Fraboni 2023,
+    eq. 5.11], as far as the server follows its clients.
 
     >>> round(Budget(epsilon=10, delta=0.01, sigma=0.05).limit, 4)
     0.1428
@@ -86,14 +86,19 @@ class Budget:
         """Psi*, the largest sensitivity that the noise hides."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the budget already warned
-            return sensitivity_budget(self.sigma, self.epsilon, self.delta, self.calibration)
+            return sensitivity_budget(
+                self.sigma, self.epsilon, self.delta, self.calibration
+            )
 
     def table(self) -> dict[str, Any]:
         """Return the table [unlearning]."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
 
     def contraction(self, solver: Solver) -> float:
-        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1 without mu.
+        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1
+        without mu.
 
         Raises if the corollary does not hold for this solver.
         """
@@ -116,7 +121,9 @@ class Budget:
 
     def tracker(self, solver: Solver, server: Server, importance: Floats) -> Psi:
         """Return an empty tracker of sensitivities, with the rules of this budget."""
-        from poise.core.sensitivity import Psi  # not at the top: the options do not need NumPy
+        from poise.core.sensitivity import (
+            Psi,
+        )  # not at the top: the options do not need NumPy
 
         rate = traits_of(server, ServerTraits).rate
         return Psi(

@@ -1,7 +1,9 @@
-"""The Gaussian mechanism, calibrated exactly: how much noise hides a change of the model.
+"""The Gaussian mechanism, calibrated exactly: how much noise hides a change of the
+model.
 
 Two normal distributions with standard deviation sigma and means at distance Psi are
-(epsilon, delta)-indistinguishable. The pairs (epsilon, delta) depend on ``r = Psi / sigma`` alone.
+(epsilon, delta)-indistinguishable. The pairs (epsilon, delta) depend on ``r = Psi /
+sigma`` alone.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ Calibration = Literal["analytic", "classical"]
 
 
 def privacy_curve(r: float, epsilon: float) -> float:
-    """Return the least delta: ``Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 - epsilon/r)``.
+    """Return the least delta: ``Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 -
+    epsilon/r)``.
 
     >>> round(privacy_curve(3.218, 10.0), 4)  # the classical formula claims 0.01
     0.0406
 
     Source: [Balle 2018, Thm 8].
     """
-    from scipy.special import log_ndtr, ndtr  # not at the top: training does not need it
+    from scipy.special import (
+        log_ndtr,
+        ndtr,
+    )  # not at the top: training does not need it
 
     require(
         r >= 0 and epsilon >= 0,
@@ -34,7 +40,9 @@ def privacy_curve(r: float, epsilon: float) -> float:
         return 0.0
     if r == inf:
         return 1.0
-    return float(ndtr(r / 2 - epsilon / r)) - exp(epsilon + float(log_ndtr(-r / 2 - epsilon / r)))
+    return float(ndtr(r / 2 - epsilon / r)) - exp(
+        epsilon + float(log_ndtr(-r / 2 - epsilon / r))
+    )
 
 
 def epsilon_at(r: float, delta: float) -> float:
@@ -59,9 +67,9 @@ def sensitivity_budget(
 ) -> float:
     """Return Psi*, the largest distance of two models that noise sigma hides.
 
-    ``analytic``: the largest Psi with ``privacy_curve(Psi / sigma, epsilon) <= delta``, exact for
-    every epsilon. ``classical``: ``epsilon sigma / sqrt(2 ln(1.25/delta))``, proved for epsilon < 1
-    only, with a warning above.
+    ``analytic``: the largest Psi with ``privacy_curve(Psi / sigma, epsilon) <= delta``,
+    exact for every epsilon. ``classical``: ``epsilon sigma / sqrt(2 ln(1.25/delta))``,
+    proved for epsilon < 1 only, with a warning above.
 
     Args:
         sigma: standard deviation of the noise.
@@ -81,20 +89,33 @@ def sensitivity_budget(
 
 
 def check_budget(
-    sigma: float, epsilon: float, delta: float, calibration: Calibration, stacklevel: int = 3
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    calibration: Calibration,
+    stacklevel: int = 3,
 ) -> None:
-    """Raise for an invalid budget, and warn if the classical formula does not hold for it.
+    """Raise for an invalid budget, and warn if the classical formula does not hold for
+    it.
 
-    ``stacklevel`` selects the line that the warning names; by default, that of the caller's caller.
+    ``stacklevel`` selects the line that the warning names; by default, that of the
+    caller's caller.
     """
     known = calibration in ("analytic", "classical")
     require(
-        known, f"calibration = {calibration!r}", "known: analytic, classical", where="calibration"
+        known,
+        f"calibration = {calibration!r}",
+        "known: analytic, classical",
+        where="calibration",
     )
     for name, value in (("sigma", sigma), ("epsilon", epsilon), ("delta", delta)):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         require(number, f"{name} must be a number, not {value!r}", where=name)
-    require(sigma >= 0 and isfinite(sigma), f"sigma must be 0 or more, not {sigma}", where="sigma")
+    require(
+        sigma >= 0 and isfinite(sigma),
+        f"sigma must be 0 or more, not {sigma}",
+        where="sigma",
+    )
     require(
         epsilon > 0 and isfinite(epsilon),
         f"epsilon must be above 0, not {epsilon}",
@@ -104,8 +125,12 @@ def check_budget(
     if calibration == "classical" and epsilon >= 1:
         actual_delta = privacy_curve(_classical(epsilon, delta), epsilon)
         warnings.warn(
-            f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it "
-            f"gives delta = {actual_delta:.4g}, not {delta:g}: use calibration='analytic'",
+            (
+                "the classical calibration is proved for epsilon < 1; at epsilon = "
+                f"{epsilon:g} it "
+                f"gives delta = {actual_delta:.4g}, not {delta:g}: use "
+                "calibration='analytic'"
+            ),
             stacklevel=stacklevel,
         )
 
@@ -115,7 +140,9 @@ def _classical(epsilon: float, delta: float) -> float:
 
 
 def _ratio(epsilon: float, delta: float) -> float:
-    """Return the largest r with privacy_curve(r, epsilon) <= delta; the curve rises with r."""
+    """Return the largest r with privacy_curve(r, epsilon) <= delta; the curve rises
+    with r.
+    """
     high = 1.0
     while privacy_curve(high, epsilon) < delta:
         high *= 2

@@ -15,10 +15,11 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "binomial")
 class Binomial:
-    """Draw each client independently with probability m/N, with ``omega_i = (N/m) p_i``.
+    """Draw each client independently with probability m/N, with ``omega_i = (N/m)
+    p_i``.
 
-    Var omega_i = ((N - m)/m) p_i^2, without covariance. The number of clients is random, m on
-    average.
+    Var omega_i = ((N - m)/m) p_i^2, without covariance. The number of clients is
+    random, m on average.
 
     Args:
         m: expected number of clients per round.
@@ -53,11 +54,17 @@ class Binomial:
                 where=("m",),
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Draw the number of clients, then the clients: the same law as N coins, in O(m)."""
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
+        """Draw the number of clients, then the clients: the same law as N coins, in
+        O(m).
+        """
         n = setting.clients
         count = int(rng.binomial(n, self.m / n))
-        clients = np.sort(rng.choice(n, count, replace=False, shuffle=False)).astype(np.int64)
+        clients = np.sort(rng.choice(n, count, replace=False, shuffle=False)).astype(
+            np.int64
+        )
         return Cohort(clients, setting.importance[clients] * (n / self.m))
 
     def coins(self, importance: Floats) -> Coins:
@@ -80,6 +87,7 @@ class Binomial:
     def _checked(self, importance: Floats) -> Floats:
         p = np.asarray(importance, dtype=np.float64)
         require(
-            self.m <= len(p), f"Binomial: m = {self.m} clients per round, but there are {len(p)}"
+            self.m <= len(p),
+            f"Binomial: m = {self.m} clients per round, but there are {len(p)}",
         )
         return p

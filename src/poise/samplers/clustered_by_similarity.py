@@ -26,21 +26,24 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "clustered-by-similarity")
 class ClusteredBySimilarity:
-    """One client from each of m distributions of similar clients; ``omega_i = count_i/m``.
+    """One client from each of m distributions of similar clients; ``omega_i =
+    count_i/m``.
 
-    The sampler clusters the clients by Ward's method [Ward 1963] on the rows of the similarity
-    matrix of their last updates (zero for a client that never worked). Groups are the largest
-    subtrees that fit into one distribution. Unbiased, with the variance of any clustered scheme. It
-    costs no communication, but the server keeps the last update of every client.
+    The sampler clusters the clients by Ward's method [Ward 1963] on the rows of the
+    similarity matrix of their last updates (zero for a client that never worked).
+    Groups are the largest subtrees that fit into one distribution. Unbiased, with the
+    variance of any clustered scheme. It costs no communication, but the server keeps
+    the last update of every client.
 
     Args:
         m: number of sampling distributions, and draws per round.
         measure: ``arccos`` (angle), ``L2`` (squared distance) or ``L1``.
         independent_draws: a client drawn twice works twice, each time on other batches.
-        ahead: cluster while clients work, so that a round never waits for it; the groups then lack
-            the updates of the round before.
+        ahead: cluster while clients work, so that a round never waits for it; the
+            groups then lack the updates of the round before.
 
-    Source: [Fraboni 2023, §3.5, Alg. 3], with clients above 1/m handled as its last paragraph says.
+    Source: [Fraboni 2023, §3.5, Alg. 3], with clients above 1/m handled as its last
+        paragraph says.
 
     >>> two_directions = [[1, 0], [0, 1], [2, 0], [0, 3]]
     >>> ClusteredBySimilarity(2).distributions([1, 1, 1, 1], two_directions)
@@ -57,7 +60,9 @@ class ClusteredBySimilarity:
 
     def __post_init__(self) -> None:
         require(
-            self.m >= 1, f"ClusteredBySimilarity: m must be at least 1, not {self.m}", where="m"
+            self.m >= 1,
+            f"ClusteredBySimilarity: m must be at least 1, not {self.m}",
+            where="m",
         )
 
     @property
@@ -77,7 +82,9 @@ class ClusteredBySimilarity:
             )
         units_of(setting, self.m)
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
         """Draw one client from each distribution of the present clustering."""
         units: Ints = setting.once((self, "units"), lambda: units_of(setting, self.m))
         if past.gradients is None:
@@ -119,30 +126,40 @@ class ClusteredBySimilarity:
     ) -> WeightStatistics:
         """Return the closed forms of [Fraboni 2023, App. A.1.7] for these last updates.
 
-        Without ``gradients`` they hold for the first round, before any client has worked.
+        Without ``gradients`` they hold for the first round, before any client has
+        worked.
         """
         n = len(importance)
         if gradients is None:
             alike = np.zeros((n, n))
         else:
             alike = self.similarity(gradients, n)
-        return self._sampling_distributions(whole_units(importance, self.m), alike).statistics(n)
+        return self._sampling_distributions(
+            whole_units(importance, self.m), alike
+        ).statistics(n)
 
-    def _sampling_distributions(self, units: Ints, alike: Floats) -> SamplingDistributions:
+    def _sampling_distributions(
+        self, units: Ints, alike: Floats
+    ) -> SamplingDistributions:
         return distributions_by_group(units, subtrees(units, alike, m=self.m), m=self.m)
 
 
 def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
-    """Cut Ward's tree on the rows of ``alike`` into groups that fit into one distribution.
+    """Cut Ward's tree on the rows of ``alike`` into groups that fit into one
+    distribution.
 
     The groups are the largest subtrees with m sum n_i <= M.
     """
     room = int(units.sum())
     rest = (m * units) % room
-    leaves = np.flatnonzero(rest)  # clients that fill whole distributions alone are not clustered
+    leaves = np.flatnonzero(
+        rest
+    )  # clients that fill whole distributions alone are not clustered
     if len(leaves) < 2:
         return [leaves]
-    from scipy.cluster.hierarchy import linkage  # imported here: slow, and only used here
+    from scipy.cluster.hierarchy import (
+        linkage,
+    )  # imported here: slow, and only used here
     from scipy.spatial.distance import pdist
 
     tree = linkage(pdist(alike[leaves]), "ward")
@@ -162,4 +179,6 @@ def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
             members.append(None)
         totals.append(total)
     last = members[-1]
-    return groups if last is None else [np.array(last)]
+    if last is None:
+        return groups
+    return [np.array(last)]

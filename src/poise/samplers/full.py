@@ -34,11 +34,15 @@ class Full:
                 "use Uniform(m)",
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
         """Return all clients, in every round the same cohort."""
         everyone: Cohort = setting.once(
             "everyone",
-            lambda: Cohort(np.arange(setting.clients), setting.importance.astype(np.float64)),
+            lambda: Cohort(
+                np.arange(setting.clients), setting.importance.astype(np.float64)
+            ),
         )
         return everyone
 
@@ -46,5 +50,9 @@ class Full:
         """Return mean p and variance 0, as the draw is not random."""
         p = np.asarray(importance, dtype=np.float64)
         return WeightStatistics(
-            p, np.zeros_like(p), alpha=0.0, sum_variance=0.0, expected_clients=float(len(p))
+            p,
+            np.zeros_like(p),
+            alpha=0.0,
+            sum_variance=0.0,
+            expected_clients=float(len(p)),
         )

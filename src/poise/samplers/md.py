@@ -15,15 +15,16 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "md")
 class MD:
-    """m independent draws with probabilities p; ``omega_i = count_i/m`` (multinomial sampling).
+    """m independent draws with probabilities p; ``omega_i = count_i/m`` (multinomial
+    sampling).
 
-    Var omega_i = p_i (1 - p_i)/m and Cov(omega_i, omega_j) = -p_i p_j/m. The weights always sum to
-    one.
+    Var omega_i = p_i (1 - p_i)/m and Cov(omega_i, omega_j) = -p_i p_j/m. The weights
+    always sum to one.
 
     Args:
         m: draws per round.
-        independent_draws: a client drawn twice works twice, each time on other batches; otherwise
-            it works once and counts twice.
+        independent_draws: a client drawn twice works twice, each time on other batches;
+            otherwise it works once and counts twice.
 
     Source: [Fraboni 2023, §2.3, App. A.1.3].
 
@@ -52,7 +53,9 @@ class MD:
     def fit(self, setting: Setting) -> None:
         """Accept every federation: m may exceed the number of clients."""
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
         """Draw m clients from a table of cumulated importance: O(m log N)."""
         ends = setting.once("md", lambda: np.cumsum(setting.importance))
         drawn = np.searchsorted(ends, rng.random(self.m) * ends[-1], side="right")

@@ -13,20 +13,21 @@ from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 LEAST = 0.01
-"""The smallest norm that counts, as a share of the largest: a client with an update of 0 can be
-drawn again."""
+"""The smallest norm that counts, as a share of the largest: a client with an update of
+0 can be drawn again."""
 
 
 @part("sampler", "optimal")
 class Optimal:
     """Draw client i independently with probability q_i, with ``omega_i = p_i / q_i``.
 
-    q minimises the variance of the aggregate for m expected clients [Chen 2020]: with u_i =
-    p_i |Delta_i| in ascending order and l the largest integer with 0 < m + l - N <= (sum_{j<=l}
-    u_(j)) / u_(l), q_i = (m + l - N) u_i / sum_{j<=l} u_(j) for the l smallest and 1 for the
-    others. In the published method every client reports its norm in every round. Here the norm is
-    that of the client's last update, which the server has anyway; a client that has not worked yet
-    counts with the mean of the known norms. Unbiased for all norms.
+    q minimises the variance of the aggregate for m expected clients [Chen 2020]: with
+    u_i = p_i |Delta_i| in ascending order and l the largest integer with 0 < m + l - N
+    <= (sum_{j<=l} u_(j)) / u_(l), q_i = (m + l - N) u_i / sum_{j<=l} u_(j) for the l
+    smallest and 1 for the others. In the published method every client reports its norm
+    in every round. Here the norm is that of the client's last update, which the server
+    has anyway; a client that has not worked yet counts with the mean of the known
+    norms. Unbiased for all norms.
 
     Args:
         m: expected number of clients per round.
@@ -55,14 +56,22 @@ class Optimal:
                 where=("m",),
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Draw each client with a probability that grows with the norm of its last update."""
-        q = self.probabilities(setting.importance * _filled(past.norms(setting.clients)))
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
+        """Draw each client with a probability that grows with the norm of its last
+        update.
+        """
+        q = self.probabilities(
+            setting.importance * _filled(past.norms(setting.clients))
+        )
         clients = np.flatnonzero(rng.random(setting.clients) < q).astype(np.int64)
         return Cohort(clients, setting.importance[clients] / q[clients])
 
     def probabilities(self, scores: Floats) -> Floats:
-        """Return q_i for u_i = ``scores``, (N,), with sum m if at least m scores are above 0."""
+        """Return q_i for u_i = ``scores``, (N,), with sum m if at least m scores are
+        above 0.
+        """
         u = np.asarray(scores, dtype=np.float64)
         n = len(u)
         m = self.m
@@ -70,7 +79,9 @@ class Optimal:
         order = np.argsort(u, kind="stable")
         ascending = u[order]
         sums = np.cumsum(ascending)
-        room = m + np.arange(1, n + 1) - n  # expected clients among the l smallest scores
+        room = (
+            m + np.arange(1, n + 1) - n
+        )  # expected clients among the l smallest scores
         fits = (room > 0) & (room * ascending <= sums * (1 + 1e-12))
         smallest = int(np.flatnonzero(fits)[-1]) + 1
         total = sums[smallest - 1]
@@ -81,8 +92,12 @@ class Optimal:
             q[order[:smallest]] = 0.0
         return np.minimum(q, 1.0)
 
-    def statistics(self, importance: Floats, norms: Floats | None = None) -> WeightStatistics:
-        """Return the closed forms for these norms |Delta_i|; without norms, all are equal."""
+    def statistics(
+        self, importance: Floats, norms: Floats | None = None
+    ) -> WeightStatistics:
+        """Return the closed forms for these norms |Delta_i|; without norms, all are
+        equal.
+        """
         p = np.asarray(importance, dtype=np.float64)
         scores = p
         if norms is not None:
@@ -98,15 +113,21 @@ class Optimal:
             expected_clients=float(q.sum()),
         )
 
-    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
+    def statistics_given(
+        self, importance: Floats, known: ClientFacts
+    ) -> WeightStatistics:
         """Return the closed forms for the known norms."""
         return self.statistics(importance, known.norms)
 
 
 def _filled(norms: Floats) -> Floats:
-    """Replace unknown norms by the mean norm; no norm is below `LEAST` of the largest."""
+    """Replace unknown norms by the mean norm; no norm is below `LEAST` of the
+    largest.
+    """
     known = norms[~np.isnan(norms)]
     if len(known) == 0 or known.max() == 0:
         return np.ones(len(norms))
-    filled: Floats = np.maximum(np.where(np.isnan(norms), known.mean(), norms), LEAST * known.max())
+    filled: Floats = np.maximum(
+        np.where(np.isnan(norms), known.mean(), norms), LEAST * known.max()
+    )
     return filled

@@ -17,8 +17,8 @@ from poise.core.types import Cohort, Floats, Setting
 class Poisson:
     """Draw client i independently with probability m p_i, with ``omega_i = 1/m``.
 
-    Var omega_i = p_i (1 - m p_i)/m, without covariance. Needs m p_i <= 1 for every client
-    ([Fraboni 2023] prints the inequality the other way round).
+    Var omega_i = p_i (1 - m p_i)/m, without covariance. Needs m p_i <= 1 for every
+    client ([Fraboni 2023] prints the inequality the other way round).
 
     Args:
         m: expected number of clients per round.
@@ -45,7 +45,9 @@ class Poisson:
         """Refuse m for which a probability m p_i is above 1."""
         self._chances(setting.importance)
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
         """Draw each client with probability m p_i."""
         drawn = rng.random(setting.clients) < self.m * setting.importance
         clients = np.flatnonzero(drawn).astype(np.int64)

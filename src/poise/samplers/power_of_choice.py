@@ -15,11 +15,13 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "power-of-choice")
 class PowerOfChoice:
-    """Draw d candidates by importance; the m with the largest loss work, ``omega_i = 1/m``.
+    """Draw d candidates by importance; the m with the largest loss work, ``omega_i =
+    1/m``.
 
-    Candidates are drawn without replacement, with probabilities p. Biased towards clients with a
-    high loss. The loss is the last one that the client reported, so a round costs one more number
-    per working client. Clients that have not reported yet come first.
+    Candidates are drawn without replacement, with probabilities p. Biased towards
+    clients with a high loss. The loss is the last one that the client reported, so a
+    round costs one more number per working client. Clients that have not reported yet
+    come first.
 
     Args:
         m: clients per round.
@@ -39,7 +41,9 @@ class PowerOfChoice:
     needs = frozenset({"loss_before"})
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"PowerOfChoice: m must be at least 1, not {self.m}", where="m")
+        require(
+            self.m >= 1, f"PowerOfChoice: m must be at least 1, not {self.m}", where="m"
+        )
         require(
             self.d >= self.m,
             f"PowerOfChoice: d = {self.d} candidates for m = {self.m} clients",
@@ -60,17 +64,26 @@ class PowerOfChoice:
         available = int((importance > 0).sum())
         if self.d > available:
             raise IncompatibleParts(
-                f"PowerOfChoice: d = {self.d} candidates, but {available} clients with importance",
+                (
+                    f"PowerOfChoice: d = {self.d} candidates, but {available} clients "
+                    "with importance"
+                ),
                 f"choose d <= {available}",
                 where=("d",),
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Draw candidates by importance and keep the largest losses; ties in order of the draw."""
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
+        """Draw candidates by importance and keep the largest losses; ties in order of
+        the draw.
+        """
         return self._worst(self._candidates(setting.importance, rng), past)
 
     def _candidates(self, p: Floats, rng: np.random.Generator) -> Ints:
-        """Draw without replacement, as a race: client i arrives after an Exp(p_i) time."""
+        """Draw without replacement, as a race: client i arrives after an Exp(p_i)
+        time.
+        """
         with np.errstate(divide="ignore"):
             arrival = rng.standard_exponential(len(p)) / p
         first = np.argpartition(arrival, self.d - 1)[: self.d]
@@ -81,9 +94,14 @@ class PowerOfChoice:
         return Cohort(np.sort(candidates[worst]), np.full(self.m, 1 / self.m))
 
     def statistics(
-        self, importance: Floats, losses: Floats | None = None, draws: int = 100_000, seed: int = 0
+        self,
+        importance: Floats,
+        losses: Floats | None = None,
+        draws: int = 100_000,
+        seed: int = 0,
     ) -> WeightStatistics:
-        """Estimate the statistics for these losses from ``draws`` draws; the mean is not p.
+        """Estimate the statistics for these losses from ``draws`` draws; the mean is
+        not p.
 
         There is no closed form.
         """
@@ -114,6 +132,8 @@ class PowerOfChoice:
             estimated=True,
         )
 
-    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
+    def statistics_given(
+        self, importance: Floats, known: ClientFacts
+    ) -> WeightStatistics:
         """Estimate the statistics for the known losses."""
         return self.statistics(importance, known.losses, draws=known.draws)

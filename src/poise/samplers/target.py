@@ -28,15 +28,17 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "target")
 class Target:
-    """Clustered sampling with given groups, the ideal of a clustering; ``omega_i = count_i/m``.
+    """Clustered sampling with given groups, the ideal of a clustering; ``omega_i =
+    count_i/m``.
 
-    The m largest groups have one sampling distribution each. Clients that do not fit into theirs,
-    and the clients of the other groups, fill the remaining room. Unbiased for all groups.
+    The m largest groups have one sampling distribution each. Clients that do not fit
+    into theirs, and the clients of the other groups, fill the remaining room. Unbiased
+    for all groups.
 
     Args:
         m: number of sampling distributions, and draws per round.
-        groups: the group of each client, as whole numbers; ``"class"`` groups clients by the class
-            that most of their samples have.
+        groups: the group of each client, as whole numbers; ``"class"`` groups clients
+            by the class that most of their samples have.
         independent_draws: a client drawn twice works twice, each time on other batches.
 
     Source: [Fraboni 2023, §3.6].
@@ -55,7 +57,9 @@ class Target:
     def __post_init__(self) -> None:
         require(self.m >= 1, f"Target: m must be at least 1, not {self.m}", where="m")
         if self.groups != "class":
-            whole_numbers = all(isinstance(g, int) and not isinstance(g, bool) for g in self.groups)
+            whole_numbers = all(
+                isinstance(g, int) and not isinstance(g, bool) for g in self.groups
+            )
             require(
                 len(self.groups) > 0 and whole_numbers,
                 "Target: groups must be whole numbers, one per client",
@@ -90,23 +94,30 @@ class Target:
                 where=("groups",),
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
         """Draw one client from each distribution."""
         sampling_distributions: SamplingDistributions = setting.once(
             self,
-            lambda: self._sampling_distributions(units_of(setting, self.m), setting.majority),
+            lambda: self._sampling_distributions(
+                units_of(setting, self.m), setting.majority
+            ),
         )
         return cohort(sampling_distributions.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, classes: Ints | None = None) -> Floats:
-        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m p_i.
+        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m
+        p_i.
 
         ``groups="class"`` needs ``classes``, the majority class of each client.
         """
         n = checked_sizes(np.asarray(sizes), self.m)
         return self._sampling_distributions(n, classes).distributions(len(n))
 
-    def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
+    def statistics(
+        self, importance: Floats, classes: Ints | None = None
+    ) -> WeightStatistics:
         """Return the closed forms of [Fraboni 2023, App. A.1.7].
 
         ``groups="class"`` needs ``classes``, the majority class of each client.
@@ -114,11 +125,15 @@ class Target:
         units = whole_units(importance, self.m)
         return self._sampling_distributions(units, classes).statistics(len(importance))
 
-    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
+    def statistics_given(
+        self, importance: Floats, known: ClientFacts
+    ) -> WeightStatistics:
         """Return the closed forms for the known classes."""
         return self.statistics(importance, known.majority)
 
-    def _sampling_distributions(self, units: Ints, classes: Ints | None) -> SamplingDistributions:
+    def _sampling_distributions(
+        self, units: Ints, classes: Ints | None
+    ) -> SamplingDistributions:
         groups = classes if self.groups == "class" else self.groups
         require(
             groups is not None,
@@ -126,6 +141,9 @@ class Target:
             "pass classes=, the majority class of each client",
         )
         labels = np.asarray(groups)
-        require(len(units) == len(labels), f"Target: {len(labels)} groups for {len(units)} clients")
+        require(
+            len(units) == len(labels),
+            f"Target: {len(labels)} groups for {len(units)} clients",
+        )
         members = [np.flatnonzero(labels == group) for group in np.unique(labels)]
         return distributions_by_group(units, members, m=self.m)

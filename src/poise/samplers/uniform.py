@@ -18,15 +18,15 @@ from poise.core.types import Cohort, Floats, Setting
 class Uniform:
     """Draw m of N clients without replacement, with ``omega_i = (N/m) p_i``.
 
-    E[omega_i] = p_i, Var omega_i = (N/m - 1) p_i^2 and Cov(omega_i, omega_j) = -alpha p_i p_j with
-    alpha = (N - m)/(m (N - 1))  [Fraboni 2023, Table 2.1].
+    E[omega_i] = p_i, Var omega_i = (N/m - 1) p_i^2 and Cov(omega_i, omega_j) = -alpha
+    p_i p_j with alpha = (N - m)/(m (N - 1))  [Fraboni 2023, Table 2.1].
 
     Args:
         m: clients per round.
-        absent: ``made-up`` gives the drawn clients the weight of the absent ones. ``keep`` is
-            FedAvg's first rule [McMahan 2017], where absent clients count with the old model:
-            ``omega_i = p_i``, so E[omega_i] = (m/N) p_i, and a round goes m/N of the way
-            [Fraboni 2023, §3.1].
+        absent: ``made-up`` gives the drawn clients the weight of the absent ones.
+            ``keep`` is FedAvg's first rule [McMahan 2017], where absent clients count
+            with the old model: ``omega_i = p_i``, so E[omega_i] = (m/N) p_i, and a
+            round goes m/N of the way [Fraboni 2023, §3.1].
 
     >>> Uniform(1).statistics(np.array([0.5, 0.5])).variance
     array([0.25, 0.25])
@@ -42,7 +42,9 @@ class Uniform:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Declare draws without replacement that do not depend on the clients' updates."""
+        """Declare draws without replacement that do not depend on the clients'
+        updates.
+        """
         return SamplerTraits(
             data_dependent=False,
             absent_keep=self.absent == "keep",
@@ -62,15 +64,23 @@ class Uniform:
                 where=("m",),
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Draw m distinct clients, ascending; O(m) time and memory for m much below N."""
+    def draw(
+        self, setting: Setting, rng: np.random.Generator, round: int, past: History
+    ) -> Cohort:
+        """Draw m distinct clients, ascending; O(m) time and memory for m much below
+        N.
+        """
         drawn = rng.choice(setting.clients, self.m, replace=False, shuffle=False)
         clients = np.sort(drawn).astype(np.int64)
-        return Cohort(clients, setting.importance[clients] * self._scale(setting.clients))
+        return Cohort(
+            clients, setting.importance[clients] * self._scale(setting.clients)
+        )
 
     def _scale(self, clients: int) -> float:
         """Return the factor from a drawn client's importance to its weight."""
-        return clients / self.m if self.absent == "made-up" else 1.0
+        if self.absent == "made-up":
+            return clients / self.m
+        return 1.0
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """Return the closed forms of [Fraboni 2023, Table 2.1]."""

@@ -1,6 +1,7 @@
 """The adaptive server optimisers `Adam`, `Yogi` and `Adagrad` [Reddi 2021].
 
-    m <- beta1 m + (1 - beta1) D,   v <- second(v, D^2),   theta <- theta + lr m / (sqrt(v) + tau)
+    m <- beta1 m + (1 - beta1) D,   v <- second(v, D^2),   theta <- theta + lr m /
+    (sqrt(v) + tau)
 
 They differ in ``second``. There is no bias correction, and ``v`` starts at ``tau^2``.
 """
@@ -31,16 +32,22 @@ class _Adaptive:
     def __post_init__(self) -> None:
         name = type(self).__name__
         require(
-            0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr"
+            0 < self.lr < float("inf"),
+            f"{name}: lr must be above 0, not {self.lr}",
+            where="lr",
         )
         for option, value in vars(self).items():
             if not option.startswith("beta"):
                 continue
             require(
-                0 <= value < 1, f"{name}: {option} must be in [0, 1), not {value}", where=option
+                0 <= value < 1,
+                f"{name}: {option} must be in [0, 1), not {value}",
+                where=option,
             )
         require(
-            0 < self.tau < float("inf"), f"{name}: tau must be above 0, not {self.tau}", where="tau"
+            0 < self.tau < float("inf"),
+            f"{name}: tau must be above 0, not {self.tau}",
+            where="tau",
         )
 
     @property
@@ -53,7 +60,10 @@ class _Adaptive:
 
     def init(self, theta: Vector) -> ServerState:
         """Return the first moment 0 and the second moment tau^2."""
-        return {"first": torch.zeros_like(theta), "second": torch.full_like(theta, self.tau**2)}
+        return {
+            "first": torch.zeros_like(theta),
+            "second": torch.full_like(theta, self.tau**2),
+        }
 
     def second(self, v: Vector, square: Vector) -> Vector:
         """Return the second moment after a direction with this square."""
@@ -99,7 +109,8 @@ class Adam(_Adaptive):
 
 @part("server", "yogi")
 class Yogi(_Adaptive):
-    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``; v changes slowly while D is small.
+    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``; v changes slowly while D is
+    small.
 
     Args:
         lr: server learning rate.

@@ -28,7 +28,9 @@ class Add:
 
     def __post_init__(self) -> None:
         require(
-            self.lr > 0 and isfinite(self.lr), f"Add: lr must be above 0, not {self.lr}", where="lr"
+            self.lr > 0 and isfinite(self.lr),
+            f"Add: lr must be above 0, not {self.lr}",
+            where="lr",
         )
 
     @property

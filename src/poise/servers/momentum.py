@@ -42,7 +42,9 @@ class Momentum:
             where="lr",
         )
         require(
-            0 <= self.beta < 1, f"Momentum: beta must be in [0, 1), not {self.beta}", where="beta"
+            0 <= self.beta < 1,
+            f"Momentum: beta must be in [0, 1), not {self.beta}",
+            where="beta",
         )
 
     @property

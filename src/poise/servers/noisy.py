@@ -25,9 +25,9 @@ DRAWN = "drawn"
 class Noisy:
     """``D <- D + N(0, sigma^2 I)``, then the server ``of`` applies D.
 
-    With `Clipped` weights this is DP-FedAvg. The noise of round n comes from the stream (seed, n),
-    so a resumed run draws the same noise. A run combines ``seed`` with its own seed, so runs and
-    branches of different seeds share no noise.
+    With `Clipped` weights this is DP-FedAvg. The noise of round n comes from the stream
+    (seed, n), so a resumed run draws the same noise. A run combines ``seed`` with its
+    own seed, so runs and branches of different seeds share no noise.
 
     Args:
         sigma: standard deviation of the noise, in units of the model; 0 adds no noise.

@@ -1,4 +1,6 @@
-"""`LocalSGD`, the base of the local solvers: options, steps and the chain of transforms."""
+"""`LocalSGD`, the base of the local solvers: options, steps and the chain of
+transforms.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from poise.core.vectors import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD:
-    """Options of local SGD; a solver adds terms to the gradient by `terms` or by a `memory`.
+    """Options of local SGD; a solver adds terms to the gradient by `terms` or by a
+    `memory`.
 
-    The order is: terms of the solver, clipping, weight decay, momentum (PyTorch's order).
+    The order is: terms of the solver, clipping, weight decay, momentum (PyTorch's
+    order).
     """
 
     lr: float
@@ -33,7 +37,9 @@ class LocalSGD:
     def __post_init__(self) -> None:
         name = type(self).__name__
         require(
-            0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr"
+            0 < self.lr < float("inf"),
+            f"{name}: lr must be above 0, not {self.lr}",
+            where="lr",
         )
         require(
             (self.steps is None) != (self.epochs is None),
@@ -68,11 +74,15 @@ class LocalSGD:
             where="clip",
         )
         require(
-            0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}", where="decay"
+            0 < self.decay <= 1,
+            f"{name}: decay must be in (0, 1], not {self.decay}",
+            where="decay",
         )
 
     def traits_with(self, declared: SolverTraits) -> SolverTraits:
-        """Return the declared traits, completed by the facts that follow from these options."""
+        """Return the declared traits, completed by the facts that follow from these
+        options.
+        """
         return replace(
             declared,
             weight_decay=self.weight_decay,
@@ -87,7 +97,9 @@ class LocalSGD:
         return None
 
     def fit(self, setting: Setting) -> None:
-        """Refuse batch sizes for exact gradients, and client state for populations on demand."""
+        """Refuse batch sizes for exact gradients, and client state for populations on
+        demand.
+        """
         if not setting.batches and self.batch_size is not None:
             raise IncompatibleParts(
                 (
@@ -139,13 +151,17 @@ def clipped(norm: float) -> Transform:
 
     def transform(gradients: Stack, weights: Stack) -> Stack:
         length = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
-        return gradients.mul_((norm / length).clamp_(max=1.0))  # for length 0, inf clamps to 1
+        return gradients.mul_(
+            (norm / length).clamp_(max=1.0)
+        )  # for length 0, inf clamps to 1
 
     return transform
 
 
 def pulled(mu: float, start: Stack) -> tuple[Transform, ...]:
-    """Return FedProx's term ``mu (w - theta)``, the pull to the received model; none if mu = 0."""
+    """Return FedProx's term ``mu (w - theta)``, the pull to the received model; none if
+    mu = 0.
+    """
     if mu == 0:
         return ()
 

@@ -23,8 +23,8 @@ class FedDyn(LocalSGD):
     """Local SGD on ``L_i(w) - <l_i, w> + alpha/2 |w - theta|^2``.
 
     Steps follow ``g_i(w) - l_i + alpha (w - theta)``. After its work, a client sets
-    ``l_i <- l_i - alpha Delta_i``. The server keeps ``h <- h - alpha sum_{i in S} p_i Delta_i`` and
-    adds ``-h/alpha`` to the aggregated direction.
+    ``l_i <- l_i - alpha Delta_i``. The server keeps ``h <- h - alpha sum_{i in S} p_i
+    Delta_i`` and adds ``-h/alpha`` to the aggregated direction.
 
     Args:
         alpha: strength of the regulariser. The other options are those of `SGD`.
@@ -69,13 +69,18 @@ class Duals(Memory):
         return {"dual": torch.zeros_like(theta)}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
+        self,
+        start: Stack,
+        shared: Mapping[str, Vector],
+        client_state: Mapping[str, Stack],
     ) -> tuple[Transform, ...]:
         """Return the term ``alpha (w - theta) - l_i``."""
 
         def regularise(gradients: Stack, weights: Stack) -> Stack:
             rows = len(gradients)
-            pulled = gradients.add_(weights, alpha=self.alpha).sub_(start[:rows], alpha=self.alpha)
+            pulled = gradients.add_(weights, alpha=self.alpha).sub_(
+                start[:rows], alpha=self.alpha
+            )
             return pulled.sub_(client_state["dual"][:rows])
 
         return (regularise,)
@@ -92,7 +97,10 @@ class Duals(Memory):
         return {"dual": client_state["dual"] - self.alpha * deltas}
 
     def absorb(
-        self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
+        self,
+        shared: Mapping[str, Vector],
+        updates: RoundUpdates,
+        sent: Mapping[str, Stack],
     ) -> tuple[Mapping[str, Vector], Vector | None]:
         """Return the new ``h - alpha sum p_i Delta_i``, and the shift ``-h/alpha``."""
         weights = torch.from_numpy(updates.importance).to(updates.deltas)

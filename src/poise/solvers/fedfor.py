@@ -16,11 +16,13 @@ from poise.solvers.base import LocalSGD
 
 @part("solver", "fedfor")
 class FedFor(LocalSGD):
-    """``g_i(w) + strength * grad_w sum_j relu(-d_j (w_j - theta_j))`` with d the last global step.
+    """``g_i(w) + strength * grad_w sum_j relu(-d_j (w_j - theta_j))`` with d the last
+    global step.
 
     The penalty on a move against d is of first order: the gradient of coordinate j gets
-    ``-strength * d_j`` where ``d_j (w_j - theta_j) < 0``, and 0 elsewhere. d = 0 in round 0. The
-    paper describes the method in words, without code; this is our reading of it.
+    ``-strength * d_j`` where ``d_j (w_j - theta_j) < 0``, and 0 elsewhere. d = 0 in
+    round 0. The paper describes the method in words, without code; this is our reading
+    of it.
 
     Args:
         strength: lambda. The other options are those of `SGD`.
@@ -63,7 +65,10 @@ class LastStep(Memory):
         return {"last_step": theta.new_zeros(theta.shape)}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
+        self,
+        start: Stack,
+        shared: Mapping[str, Vector],
+        client_state: Mapping[str, Stack],
     ) -> tuple[Transform, ...]:
         """Return the gradient of the penalty."""
         d = shared["last_step"]
@@ -74,6 +79,8 @@ class LastStep(Memory):
 
         return (penalise,)
 
-    def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
+    def observe(
+        self, shared: Mapping[str, Vector], change: Vector
+    ) -> Mapping[str, Vector]:
         """Store the newest global step."""
         return {"last_step": change}

@@ -18,17 +18,19 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "perturbed")
 class Perturbed(LocalSGD):
-    """``w <- w - lr * g_i(beta w + (1 - beta) u_i)``, u_i the mean of the neighbours' models.
+    """``w <- w - lr * g_i(beta w + (1 - beta) u_i)``, u_i the mean of the neighbours'
+    models.
 
-    ``u_i = sum_j p_ij w_j / p_i``, with p_ij of the similarity graph and w_j the last local model
-    of client j. A client that has not worked yet counts with theta^0, so u_i = theta^0 in round 0.
-    The server keeps the last local model of every client and sends u_i with the model, which
-    doubles the download. beta = 1 is `SGD`. With the weighting `Adjacency` this is Algorithm 2 of
-    the paper.
+    ``u_i = sum_j p_ij w_j / p_i``, with p_ij of the similarity graph and w_j the last
+    local model of client j. A client that has not worked yet counts with theta^0, so
+    u_i = theta^0 in round 0. The server keeps the last local model of every client and
+    sends u_i with the model, which doubles the download. beta = 1 is `SGD`. With the
+    weighting `Adjacency` this is Algorithm 2 of the paper.
 
     Args:
         beta: share of the client's own model, in (0, 1].
-        mu: strength of FedProx's pull to the received model. The other options are those of `SGD`.
+        mu: strength of FedProx's pull to the received model. The other options are
+            those of `SGD`.
 
     Source: [Buttaci 2024, §4.3, Alg. 2].
 
@@ -42,7 +44,9 @@ class Perturbed(LocalSGD):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            0 < self.beta <= 1, f"Perturbed: beta must be in (0, 1], not {self.beta}", where="beta"
+            0 < self.beta <= 1,
+            f"Perturbed: beta must be in (0, 1], not {self.beta}",
+            where="beta",
         )
         require(
             self.mu >= 0 and isfinite(self.mu),
@@ -52,13 +56,17 @@ class Perturbed(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        """Declare the pull, and the share of the client's own model in the gradient point."""
+        """Declare the pull, and the share of the client's own model in the gradient
+        point.
+        """
         return self.traits_with(SolverTraits(pull=self.mu, own_share=self.beta))
 
     @property
     def memory(self) -> Memory | None:
         """The mean of the neighbours; None for beta = 1."""
-        return Neighbourhood(self.beta) if self.beta < 1 else None
+        if self.beta < 1:
+            return Neighbourhood(self.beta)
+        return None
 
     def fit(self, setting: Setting) -> None:
         """Refuse settings without a similarity graph, unless beta = 1."""
@@ -73,7 +81,9 @@ class Perturbed(LocalSGD):
 
 @dataclass(frozen=True)
 class Neighbourhood(Memory):
-    """The state of `Perturbed`: theta^0 on the server, and the mean u_i of each client."""
+    """The state of `Perturbed`: theta^0 on the server, and the mean u_i of each
+    client.
+    """
 
     beta: float
 
@@ -88,4 +98,6 @@ class Neighbourhood(Memory):
     def point(self, client_state: Mapping[str, Stack]) -> Callable[[Stack], Stack]:
         """Return the gradient point ``beta w + (1 - beta) u_i`` as a function of w."""
         mean = client_state[MEAN]
-        return lambda weights: weights * self.beta + mean[: len(weights)] * (1 - self.beta)
+        return lambda weights: (
+            weights * self.beta + mean[: len(weights)] * (1 - self.beta)
+        )

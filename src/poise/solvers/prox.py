@@ -14,12 +14,14 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "prox")
 class Prox(LocalSGD):
-    """Local SGD on ``L_i(w) + mu/2 |w - theta|^2``: steps along ``g_i(w) + mu (w - theta)``.
+    """Local SGD on ``L_i(w) + mu/2 |w - theta|^2``: steps along ``g_i(w) + mu (w -
+    theta)``.
 
     mu = 0 is `SGD`.
 
     Args:
-        mu: strength of the pull to the received model. The other options are those of `SGD`.
+        mu: strength of the pull to the received model. The other options are those of
+            `SGD`.
 
     Source: [Buttaci 2024, §4.2], [Fraboni 2023, §6.2.6], [Li 2020].
 

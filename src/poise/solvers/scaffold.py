@@ -19,13 +19,16 @@ from poise.solvers.base import LocalSGD
 
 @part("solver", "scaffold")
 class Scaffold(LocalSGD):
-    """Local steps along ``g_i(w) - c_i + c``, which do not drift to the client's own optimum.
+    """Local steps along ``g_i(w) - c_i + c``, which do not drift to the client's own
+    optimum.
 
     After K steps of size eta, ``c_i <- c_i - c - Delta_i / (K eta)`` (option II) and
-    ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the client used.
+    ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the
+    client used.
 
     Args:
-        lr: learning rate. The other options are those of `SGD`, without momentum and clip.
+        lr: learning rate. The other options are those of `SGD`, without momentum and
+            clip.
 
     Source: [Exp-α 2023, footnote 3], [Karimireddy 2020].
 
@@ -34,7 +37,9 @@ class Scaffold(LocalSGD):
     """
 
     def fit(self, setting: Setting) -> None:
-        """Refuse momentum and clipping, with which the control variate is no mean gradient."""
+        """Refuse momentum and clipping, with which the control variate is no mean
+        gradient.
+        """
         super().fit(setting)
         if self.momentum or self.clip is not None:
             raise IncompatibleParts(
@@ -68,11 +73,16 @@ class ControlVariates(Memory):
         return {"control": torch.zeros_like(theta)}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
+        self,
+        start: Stack,
+        shared: Mapping[str, Vector],
+        client_state: Mapping[str, Stack],
     ) -> tuple[Transform, ...]:
         """Return the term ``c - c_i``."""
         correction = shared["control"] - client_state["control"]
-        return (lambda gradients, weights: gradients.add_(correction[: len(gradients)]),)
+        return (
+            lambda gradients, weights: gradients.add_(correction[: len(gradients)]),
+        )
 
     def client_state_after(
         self,
@@ -87,9 +97,14 @@ class ControlVariates(Memory):
         return {"control": client_state["control"] - shared["control"] - mean_gradient}
 
     def absorb(
-        self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
+        self,
+        shared: Mapping[str, Vector],
+        updates: RoundUpdates,
+        sent: Mapping[str, Stack],
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """Return the new ``c + sum p_i (c_i' - c_i)``; the updates tell the server the changes."""
+        """Return the new ``c + sum p_i (c_i' - c_i)``; the updates tell the server the
+        changes.
+        """
         length = _path_length(updates.steps, updates.rates, like=updates.deltas)
         changes = -sent["control"] - updates.deltas / length
         weights = torch.from_numpy(updates.importance).to(changes)

@@ -13,8 +13,9 @@ from poise.solvers.base import LocalSGD
 class SGD(LocalSGD):
     """Local SGD: ``w <- w - lr * decay**n * g_i(w)``.
 
-    The solver clips the gradient to norm ``clip``, adds ``weight_decay * w`` and applies momentum:
-    the order of PyTorch's optimiser. Momentum starts from zero in every piece of work.
+    The solver clips the gradient to norm ``clip``, adds ``weight_decay * w`` and
+    applies momentum: the order of PyTorch's optimiser. Momentum starts from zero in
+    every piece of work.
 
     Args:
         lr: learning rate.
@@ -36,4 +37,6 @@ class SGD(LocalSGD):
     @property
     def traits(self) -> SolverTraits:
         """Declare gradient steps from which clients send only updates."""
-        return self.traits_with(SolverTraits(gradient_steps=True, sends_only_updates=True))
+        return self.traits_with(
+            SolverTraits(gradient_steps=True, sends_only_updates=True)
+        )

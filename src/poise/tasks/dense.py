@@ -1,8 +1,8 @@
 """The batched path: dense models of many clients in one batched matrix product.
 
-Row k of the stack is client k's model; a linear layer is one ``baddbmm`` over all clients. The
-backward pass is written by hand and stores gradients in the caller's stack without a copy.
-Activations other than ReLU go through autograd, one layer at a time.
+Row k of the stack is client k's model; a linear layer is one ``baddbmm`` over all
+clients. The backward pass is written by hand and stores gradients in the caller's stack
+without a copy. Activations other than ReLU go through autograd, one layer at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ ELEMENTWISE = (
     nn.Hardtanh,
     nn.ReLU6,
 )
-CACHE = 8 * 2**20  # bytes of parameters, gradients and samples that one call should touch
+CACHE = (
+    8 * 2**20
+)  # bytes of parameters, gradients and samples that one call should touch
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ class Linear:
 class Views:
     """A linear layer of c clients, as views of their rows.
 
-    Each view is created once for all steps. Workers are threads of one interpreter and wait for
-    each other at every PyTorch call, even for a view; in small models that dominates a step.
+    Each view is created once for all steps. Workers are threads of one interpreter and
+    wait for each other at every PyTorch call, even for a view; in small models that
+    dominates a step.
     """
 
     weight: torch.Tensor  # (c, outside, inside)
@@ -80,11 +83,15 @@ class Views:
         """(c, b, inside) -> (c, b, outside)."""
         if h.shape[1] > self.weight.shape[1]:
             # The wider side goes last: tall and narrow products take twice the time.
-            return _linear(self.column, self.weight, right=h.transpose(1, 2)).transpose(1, 2)
+            return _linear(self.column, self.weight, right=h.transpose(1, 2)).transpose(
+                1, 2
+            )
         return _linear(self.row, h, right=self.transposed)
 
     def set(self, h: torch.Tensor, dz: torch.Tensor) -> None:
-        """Store the gradients in the views, from the layer's input and its output's gradient."""
+        """Store the gradients in the views, from the layer's input and its output's
+        gradient.
+        """
         torch.bmm(dz.transpose(1, 2), h, out=self.weight)
         if self.bias is not None:
             torch.sum(dz, 1, out=self.bias)
@@ -96,7 +103,9 @@ class Views:
             self.bias.sub_(dz.sum(1), alpha=rate)
 
 
-def _linear(bias: torch.Tensor | None, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _linear(
+    bias: torch.Tensor | None, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
     """Return ``left @ right + bias`` for each client."""
     if bias is None:
         return torch.bmm(left, right)
@@ -104,7 +113,8 @@ def _linear(bias: torch.Tensor | None, left: torch.Tensor, right: torch.Tensor) 
 
 
 Descend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], None]
-"""One step on a batch: features, labels, number of samples of each row, whether rows are full."""
+"""One step on a batch: features, labels, number of samples of each row, whether rows
+are full."""
 
 
 class DenseKernel:
@@ -118,27 +128,37 @@ class DenseKernel:
         self.loss = loss
         self.dtype = dtype
         self.layers: list[Linear | nn.Module] = []
-        where = {entry.name: slice(entry.start, entry.stop) for entry in self.layout.entries}
+        where = {
+            entry.name: slice(entry.start, entry.stop) for entry in self.layout.entries
+        }
         for name, layer in leaves(module):
             if isinstance(layer, nn.Linear):
                 prefix = f"{name}." if name else ""
                 bias = where[f"{prefix}bias"] if layer.bias is not None else None
                 self.layers.append(
-                    Linear(where[f"{prefix}weight"], bias, layer.in_features, layer.out_features)
+                    Linear(
+                        where[f"{prefix}weight"],
+                        bias,
+                        layer.in_features,
+                        layer.out_features,
+                    )
                 )
             elif isinstance(layer, ELEMENTWISE):
                 self.layers.append(_out_of_place(layer))
-        self.first = next(k for k, layer in enumerate(self.layers) if isinstance(layer, Linear))
+        self.first = next(
+            k for k, layer in enumerate(self.layers) if isinstance(layer, Linear)
+        )
         linear = [layer for layer in self.layers if isinstance(layer, Linear)]
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
 
     @staticmethod
     def takes(module: nn.Module, dimensions: int) -> bool:
-        """Whether a module is a plain chain of dense layers for samples of this many dimensions.
+        """Whether a module is a plain chain of dense layers for samples of this many
+        dimensions.
 
-        Modules whose layers could behave differently (a subclass, a hook, a parametrisation, a
-        layer or weight used twice, frozen parameters) take the row path, which runs the module
-        itself.
+        Modules whose layers could behave differently (a subclass, a hook, a
+        parametrisation, a layer or weight used twice, frozen parameters) take the row
+        path, which runs the module itself.
         """
         layers = [layer for _, layer in leaves(module)]
         linear = [layer for layer in layers if type(layer) is nn.Linear]
@@ -179,10 +199,14 @@ class DenseKernel:
             into[k].set(h, dz)
 
     def descender(self, rows: Stack, rate: float) -> Descend:
-        """Return the step ``rows <- rows - rate * gradients``, on as many rows as a batch has."""
+        """Return the step ``rows <- rows - rate * gradients``, on as many rows as a
+        batch has.
+        """
         bound: dict[int, list[Any]] = {}
 
-        def descend(x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> None:
+        def descend(
+            x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
+        ) -> None:
             if len(y) not in bound:
                 bound[len(y)] = self._bound(rows[: len(y)])
             layers = bound[len(y)]
@@ -192,12 +216,21 @@ class DenseKernel:
         return descend
 
     def _bound(self, rows: Stack) -> list[Any]:
-        return [layer.of(rows) if isinstance(layer, Linear) else layer for layer in self.layers]
+        return [
+            layer.of(rows) if isinstance(layer, Linear) else layer
+            for layer in self.layers
+        ]
 
     def _back(
-        self, layers: list[Any], x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
+        self,
+        layers: list[Any],
+        x: torch.Tensor,
+        y: torch.Tensor,
+        counts: torch.Tensor,
+        full: bool,
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Yield each linear layer's number, input and output gradient, last layer first.
+        """Yield each linear layer's number, input and output gradient, last layer
+        first.
 
         The caller may change a layer after it was yielded.
         """
@@ -226,8 +259,14 @@ class DenseKernel:
     def _loss_gradient(
         self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
     ) -> torch.Tensor:
-        """Return the gradient of each row's mean loss by the outputs, zero at padding."""
-        share = 1.0 / z.shape[1] if full else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
+        """Return the gradient of each row's mean loss by the outputs, zero at
+        padding.
+        """
+        share = (
+            1.0 / z.shape[1]
+            if full
+            else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
+        )
         if self.loss == "cross-entropy":
             dz = torch.softmax(z, 2)
             dz.scatter_(2, y.unsqueeze(2), -1.0, reduce="add")
@@ -241,7 +280,9 @@ class DenseKernel:
 
 
 def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
-    """Return the layers of nested ``nn.Sequential`` in order; any other module is one leaf."""
+    """Return the layers of nested ``nn.Sequential`` in order; any other module is one
+    leaf.
+    """
     if type(module) is not nn.Sequential:
         return [(name, module)]
     prefix = f"{name}." if name else ""
@@ -253,9 +294,13 @@ def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
 
 
 def _flat(layers: list[nn.Module], dimensions: int) -> bool:
-    """Whether samples reach the first dense layer as vectors, and no layer flattens them later."""
+    """Whether samples reach the first dense layer as vectors, and no layer flattens
+    them later.
+    """
     flattens = [k for k, layer in enumerate(layers) if type(layer) is nn.Flatten]
-    standard = all(layers[k].start_dim == 1 and layers[k].end_dim == -1 for k in flattens)
+    standard = all(
+        layers[k].start_dim == 1 and layers[k].end_dim == -1 for k in flattens
+    )
     return standard and (flattens == [0] or (not flattens and dimensions == 1))
 
 
@@ -279,7 +324,9 @@ def _out_of_place(layer: nn.Module) -> nn.Module:
 
 
 def _through(layer: nn.Module, h: torch.Tensor, dz: torch.Tensor) -> torch.Tensor:
-    """Return the gradient at the input of an elementwise layer from that at its output."""
+    """Return the gradient at the input of an elementwise layer from that at its
+    output.
+    """
     if type(layer) is nn.ReLU:
         back: torch.Tensor = torch.ops.aten.threshold_backward.default(dz, h, 0)
         return back

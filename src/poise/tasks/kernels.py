@@ -1,7 +1,7 @@
 """Kernels: how the gradients of a stack of models are computed, one kernel per path.
 
-`choose` selects the kernel by the layers of the model alone, never by a measurement, so that
-results do not depend on the load of the machine.
+`choose` selects the kernel by the layers of the model alone, never by a measurement, so
+that results do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Kernel(Protocol):
         generators: list[torch.Generator] | None,
         out: Stack,
     ) -> None:
-        """Write the gradient of each row's mean loss on its batch ``x`` (a, b, …), ``y`` (a, b)."""
+        """Write the gradient of each row's mean loss on its batch ``x`` (a, b, …),
+        ``y`` (a, b).
+        """
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs of one model on samples (n, …), in evaluation mode."""
@@ -53,7 +55,13 @@ def choose(
     dtype: torch.dtype,
     force_rows: bool = False,
 ) -> Kernel:
-    """Return the dense kernel for chains of dense layers with a named loss, else the row kernel."""
-    if isinstance(loss, str) and DenseKernel.takes(module, example.dim() - 1) and not force_rows:
+    """Return the dense kernel for chains of dense layers with a named loss, else the
+    row kernel.
+    """
+    if (
+        isinstance(loss, str)
+        and DenseKernel.takes(module, example.dim() - 1)
+        and not force_rows
+    ):
         return DenseKernel(module, loss, dtype)
     return RowKernel(module, loss, example, dtype)

@@ -18,8 +18,8 @@ def use_generator(generator: torch.Generator | None) -> None:
 class Dropout(nn.Module):
     """Dropout with masks from the client's own stream, independent of other clients.
 
-    PyTorch's own layer draws from one generator of the process, so a client's masks would depend on
-    the clients that worked before it.
+    PyTorch's own layer draws from one generator of the process, so a client's masks
+    would depend on the clients that worked before it.
 
     Args:
         p: probability that an entry is set to zero.

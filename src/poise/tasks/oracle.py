@@ -56,30 +56,44 @@ class HasClientTests(Protocol):
 
 @dataclass
 class Opened:
-    """The samples of a group of clients, the streams of their random layers, and a batch buffer."""
+    """The samples of a group of clients, the streams of their random layers, and a
+    batch buffer.
+    """
 
     shards: Shards
     generators: list[torch.Generator] | None
     buffer: torch.Tensor | None = None
 
     def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features and labels at these positions; the next call overwrites the features."""
+        """Return features and labels at these positions; the next call overwrites the
+        features.
+        """
         return self.shards.take(positions, self._room(positions.numel()))
 
-    def follow(self, plan: BatchPlan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
-        """Yield features, labels and batch of every step; the next step overwrites the features.
+    def follow(
+        self, plan: BatchPlan
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
+        """Yield features, labels and batch of every step; the next step overwrites the
+        features.
 
-        Samples and labels of all steps are looked up at once: for small batches a look-up costs as
-        much as a layer.
+        Samples and labels of all steps are looked up at once: for small batches a
+        look-up costs as much as a layer.
         """
         where = self.shards.at(plan.positions)
         for batch, rows, labels in zip(plan, *where, strict=True):
             active = len(batch.counts)
             if active < len(rows):
-                rows, labels = rows[:active], labels[:active]
-            yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
+                rows = rows[:active]
+                labels = labels[:active]
+            yield (
+                self.shards.samples.features(rows, self._room(rows.numel())),
+                labels,
+                batch,
+            )
 
-    def apart(self, plan: BatchPlan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+    def apart(
+        self, plan: BatchPlan
+    ) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         """Yield for each client the features and labels of its steps.
 
         The next step overwrites the features.
@@ -95,7 +109,10 @@ class Opened:
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for row, label, count in zip(rows, labels, counts, strict=True):
             if count:
-                yield self.shards.samples.features(row[:count], self._room(count)), label[:count]
+                yield (
+                    self.shards.samples.features(row[:count], self._room(count)),
+                    label[:count],
+                )
 
     def _room(self, samples: int) -> torch.Tensor:
         """Return a buffer for the features of this many samples."""
@@ -145,14 +162,25 @@ class SampleOracle:
         names = {"loss", *self.scores}
         known = set(names) if self.federation.test_shard is not None else set()
         prefixes = ["client_", "train_"]
-        if isinstance(self.federation, HasClientTests) and self.federation.has_client_test:
+        if (
+            isinstance(self.federation, HasClientTests)
+            and self.federation.has_client_test
+        ):
             prefixes += ["client_test_", "own_"]
-        return frozenset(known | {prefix + name for prefix in prefixes for name in names})
+        return frozenset(
+            known | {prefix + name for prefix in prefixes for name in names}
+        )
 
     @property
     def frozen(self) -> str:
-        """A hash of the frozen parameters, which are part of the task; empty if there are none."""
-        values = [(name, p) for name, p in self.module.named_parameters() if not p.requires_grad]
+        """A hash of the frozen parameters, which are part of the task; empty if there
+        are none.
+        """
+        values = [
+            (name, p)
+            for name, p in self.module.named_parameters()
+            if not p.requires_grad
+        ]
         if not values:
             return ""
         total = hashlib.blake2b(digest_size=16)
@@ -174,13 +202,16 @@ class SampleOracle:
         self.kernel.begin()
         generators = None
         if self.kernel.random:
-            generators = [torch.Generator().manual_seed(int(s) >> 1) for s in streams.tolist()]
+            generators = [
+                torch.Generator().manual_seed(int(s) >> 1) for s in streams.tolist()
+            ]
         return Opened(self.federation.shards(clients), generators)
 
     def gradients(self, rows: Stack, data: Opened, batch: Batch, out: Stack) -> None:
         """Write the gradient of each row on its batch into ``out``."""
         x, y = self._here(*data.take(batch.positions))
-        counts, full = batch.counts, batch.full
+        counts = batch.counts
+        full = batch.full
         self.kernel.gradients(
             rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
         )
@@ -217,24 +248,28 @@ class SampleOracle:
     ) -> dict[str, Any]:
         """Return metrics on the held-out data and on the clients' data.
 
-        ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*`` (their mean by
-        importance): on the clients' training data. ``client_test_*`` (N,) and ``own_*``: on the
-        clients' own test data. ``version(theta, i)`` is client i's version of the model, if it has
-        personal layers.
+        ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*``
+        (their mean by importance): on the clients' training data. ``client_test_*``
+        (N,) and ``own_*``: on the clients' own test data. ``version(theta, i)`` is
+        client i's version of the model, if it has personal layers.
         """
         result: dict[str, Any] = {}
         held_out = {n for n in names if n in self.scores or n == "loss"}
         shard = self.federation.test_shard
         if held_out and shard is not None:
             spans = _blocks(len(shard.rows), self.kernel.block)
-            parts = map_workers(lambda span: self._sums(theta, shard, span, held_out), spans)
+            parts = map_workers(
+                lambda span: self._sums(theta, shard, span, held_out), spans
+            )
             for name in sorted(held_out):
                 result[name] = sum(part[name] for part in parts) / len(shard.rows)
         for per_client, mean, shards in (
             ("client_test_", "own_", self._tests),
             ("client_", "train_", self.federation.shards),
         ):
-            metrics = self._metrics_with_prefix((per_client, mean), names=names.difference(result))
+            metrics = self._metrics_with_prefix(
+                (per_client, mean), names=names.difference(result)
+            )
             if not metrics:
                 continue
             each = map_workers(
@@ -251,10 +286,16 @@ class SampleOracle:
                 result[mean + name] = float(weights @ values[measured] / weights.sum())
         return {name: result[name] for name in sorted(names)}
 
-    def _metrics_with_prefix(self, prefixes: tuple[str, ...], names: frozenset[str]) -> set[str]:
-        """Return the metrics whose name, with one of the prefixes, is among the names."""
+    def _metrics_with_prefix(
+        self, prefixes: tuple[str, ...], names: frozenset[str]
+    ) -> set[str]:
+        """Return the metrics whose name, with one of the prefixes, is among the
+        names.
+        """
         known = {"loss", *self.scores}
-        return {metric for metric in known if any(p + metric in names for p in prefixes)}
+        return {
+            metric for metric in known if any(p + metric in names for p in prefixes)
+        }
 
     def _tests(self, clients: Ints) -> Shards:
         assert isinstance(
@@ -263,7 +304,9 @@ class SampleOracle:
         return self.federation.client_test_shards(clients)
 
     def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:
-        """Return the means over a client's samples; nan for a client without samples."""
+        """Return the means over a client's samples; nan for a client without
+        samples.
+        """
         if not len(shard.rows):
             return dict.fromkeys(names, float("nan"))
         sums = self._sums(theta, shard, (0, len(shard.rows)), names)
@@ -287,7 +330,9 @@ class SampleOracle:
                     totals[name] += float(values) * (b - a)
         return totals
 
-    def _here(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _here(
+        self, x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return features and labels on the oracle's device."""
         if self.device.type == "cpu":
             return x, y

@@ -21,7 +21,9 @@ from poise.core.vectors import Layout, Stack, Vector
 
 @dataclass(frozen=True)
 class Quadratics:
-    """A federation in which client i has ``L_i(w) = curvature_i/2 * |w - optimum_i|^2``."""
+    """A federation in which client i has ``L_i(w) = curvature_i/2 * |w -
+    optimum_i|^2``.
+    """
 
     optima: Floats  # (N, d)
     curvature: Floats  # (N,)
@@ -45,19 +47,30 @@ class Quadratics:
         """Return a hash of the clients' quadratics."""
         state = hashlib.blake2b(digest_size=16)
         for values in (self.optima, self.curvature, self.sizes):
-            state.update(str(values.shape).encode() + np.ascontiguousarray(values).tobytes())
+            state.update(
+                str(values.shape).encode() + np.ascontiguousarray(values).tobytes()
+            )
         return state.hexdigest()
 
     def client(self, i: int) -> tuple[Floats, Ints]:
-        """Return the optimum of client i as its only sample, for the similarity graph."""
-        return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(1, dtype=np.int64)
+        """Return the optimum of client i as its only sample, for the similarity
+        graph.
+        """
+        return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(
+            1, dtype=np.int64
+        )
 
     def without(self, clients: Sequence[int] | Ints) -> Quadratics:
         """Return the federation without these clients; the others move up, in order."""
-        stay = np.setdiff1d(np.arange(self.clients), np.asarray(clients, dtype=np.int64))
+        stay = np.setdiff1d(
+            np.arange(self.clients), np.asarray(clients, dtype=np.int64)
+        )
         require(len(stay) > 0, f"without: no client of {self.clients} would be left")
         return Quadratics(
-            self.optima[stay], self.curvature[stay], self.sizes[stay], self.members[stay]
+            self.optima[stay],
+            self.curvature[stay],
+            self.sizes[stay],
+            self.members[stay],
         )
 
     @property
@@ -130,9 +143,13 @@ class QuadraticOracle:
 
     def open(self, clients: Ints, streams: U64) -> OpenedQuadratics:
         """Open the data of these clients."""
-        return OpenedQuadratics(torch.from_numpy(clients), self.federation.sizes[clients])
+        return OpenedQuadratics(
+            torch.from_numpy(clients), self.federation.sizes[clients]
+        )
 
-    def gradients(self, rows: Stack, data: OpenedQuadratics, batch: Batch, out: Stack) -> None:
+    def gradients(
+        self, rows: Stack, data: OpenedQuadratics, batch: Batch, out: Stack
+    ) -> None:
         """Write the exact gradients into ``out``."""
         clients = data.clients[: len(rows)]
         torch.mul(rows - self.optima[clients], self.curvature[clients], out=out)
@@ -180,7 +197,10 @@ def quadratics(
     )
     c = np.broadcast_to(np.asarray(curvature, dtype=np.float64), (len(o),)).copy()
     require(bool((c > 0).all()), "quadratics: curvature must be above 0")
-    n = np.ones(len(o), dtype=np.int64) if sizes is None else np.array(sizes, dtype=np.int64)
+    if sizes is None:
+        n = np.ones(len(o), dtype=np.int64)
+    else:
+        n = np.array(sizes, dtype=np.int64)
     require(
         n.shape == (len(o),) and bool((n > 0).all()),
         "quadratics: sizes must be above 0, one per client",

@@ -1,8 +1,9 @@
 """The row path: one client at a time through the module itself.
 
-On a CPU, stacking the convolutions and recurrences of different clients gains nothing; one client
-per core does. Each worker thread has its own copy of the module, in channels-last memory if there
-are convolutions (a step of `cnn` then took 27 ms instead of 46, on one core).
+On a CPU, stacking the convolutions and recurrences of different clients gains nothing;
+one client per core does. Each worker thread has its own copy of the module, in
+channels-last memory if there are convolutions (a step of `cnn` then took 27 ms instead
+of 46, on one core).
 """
 
 from __future__ import annotations
@@ -31,14 +32,22 @@ class RowKernel:
     """Forward and backward passes of any module, row by row."""
 
     def __init__(
-        self, module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype
+        self,
+        module: nn.Module,
+        loss: str | PerSample,
+        example: torch.Tensor,
+        dtype: torch.dtype,
     ) -> None:
         self.layout = Layout.of_module(module)
         self.loss = loss
         self.dtype = dtype
         self._template = copy.deepcopy(module).to(dtype).train()
         images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
-        self.block = 32 if images else 256  # activations of a forward pass should stay in the cache
+        # activations of a forward pass should stay in the cache
+        if images:
+            self.block = 32
+        else:
+            self.block = 256
         self._format = torch.channels_last if images else torch.contiguous_format
         if images:
             self._template.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -53,7 +62,9 @@ class RowKernel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process, without the threads' copies of the module."""
+        """Return the state for another process, without the threads' copies of the
+        module.
+        """
         return {name: value for name, value in vars(self).items() if name != "_local"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -61,7 +72,9 @@ class RowKernel:
         vars(self).update(state, _local=threading.local())
 
     def rows(self, batch_size: int) -> int:
-        """Return how many clients to put into one call; 1 if each needs a copy of the module."""
+        """Return how many clients to put into one call; 1 if each needs a copy of the
+        module.
+        """
         if not self._stateless:
             return 1
         return max(1, min(TOGETHER // batch_size, VALUES // self.layout.size))
@@ -82,7 +95,9 @@ class RowKernel:
         for k, count in enumerate(counts.tolist()):
             self._load(tensors, rows[k])
             stream = generators[k] if generators is not None else None
-            gradients = self._gradient(module, moving, x[k, :count], y[k, :count], stream)
+            gradients = self._gradient(
+                module, moving, x[k, :count], y[k, :count], stream
+            )
             for entry, gradient in zip(self.layout.parameters, gradients, strict=True):
                 place = out[k, entry.start : entry.stop].view(entry.shape)
                 if gradient is None:
@@ -99,7 +114,9 @@ class RowKernel:
         rate: float,
         stream: torch.Generator | None,
     ) -> None:
-        """Step ``row <- row - rate * gradient`` for one batch after another, inside the module."""
+        """Step ``row <- row - rate * gradient`` for one batch after another, inside the
+        module.
+        """
         module, tensors = self._thread_copy(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
         self._load(tensors, row)
@@ -120,10 +137,12 @@ class RowKernel:
         return result
 
     def begin(self) -> None:
-        """Make a fresh copy of the module, so that no state passes between clients inside it.
+        """Make a fresh copy of the module, so that no state passes between clients
+        inside it.
 
-        Layers of PyTorch and of poise keep all state in their tensors, which are loaded for each
-        client. They need no copy, which would take a millisecond or two and block other threads.
+        Layers of PyTorch and of poise keep all state in their tensors, which are loaded
+        for each client. They need no copy, which would take a millisecond or two and
+        block other threads.
         """
         if self._stateless and hasattr(self._local, "module"):
             return
@@ -152,7 +171,9 @@ class RowKernel:
     def _store(self, tensors: dict[str, torch.Tensor], row: Vector) -> None:
         with torch.no_grad():
             for entry in self.layout.entries:
-                row[entry.start : entry.stop].view(entry.shape).copy_(tensors[entry.name])
+                row[entry.start : entry.stop].view(entry.shape).copy_(
+                    tensors[entry.name]
+                )
 
     def _gradient(
         self,
@@ -162,14 +183,18 @@ class RowKernel:
         y: torch.Tensor,
         stream: torch.Generator | None,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient of the mean loss on a batch; None for tensors without influence."""
+        """Return the gradient of the mean loss on a batch; None for tensors without
+        influence.
+        """
         with torch.enable_grad():
             value = self._loss(self._forward(module, self._input(x), stream), y)
             return torch.autograd.grad(value, moving, allow_unused=True)
 
     def _input(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype) if x.is_floating_point() else x
-        return x.contiguous(memory_format=self._format) if x.dim() == 4 else x
+        if x.dim() == 4:
+            return x.contiguous(memory_format=self._format)
+        return x
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self.loss == "cross-entropy":
@@ -189,7 +214,9 @@ class RowKernel:
             return cast(torch.Tensor, module(x))
 
     def _draws_from_the_process(self, example: torch.Tensor) -> bool:
-        """Whether a training pass draws from the process-wide generator, as ``nn.Dropout`` does."""
+        """Whether a training pass draws from the process-wide generator, as
+        ``nn.Dropout`` does.
+        """
         module = copy.deepcopy(self._template).train()
         use_generator(torch.Generator().manual_seed(0))
         with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -29,20 +29,23 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Task:
-    """The model to train, its loss and its metrics: give a ``model`` by name, or any ``module``.
+    """The model to train, its loss and its metrics: give a ``model`` by name, or any
+    ``module``.
 
     Args:
         model: name of an architecture (`poise.task` is the short form).
         options: options of that architecture.
-        module: an ``nn.Module``, whose present weights are the initial model, or a function that
-            returns one (called once per seed). Frozen parameters (``requires_grad=False``) are part
-            of the task: poise does not train or send them, and they are the same for every seed.
-        loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that returns one
-            value per sample or their mean; None chooses by the labels.
-        metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels) that return one
-            value per sample; None chooses by the loss.
+        module: an ``nn.Module``, whose present weights are the initial model, or a
+            function that returns one (called once per seed). Frozen parameters
+            (``requires_grad=False``) are part of the task: poise does not train or send
+            them, and they are the same for every seed.
+        loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that
+            returns one value per sample or their mean; None chooses by the labels.
+        metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels)
+            that return one value per sample; None chooses by the loss.
         dtype: ``"float32"`` or ``"float64"``.
-        path: ``"rows"`` runs the module for one client at a time; None chooses by the layers.
+        path: ``"rows"`` runs the module for one client at a time; None chooses by the
+            layers.
 
     >>> Task("mlp", {"hidden": 50}, loss="mse").spec
     {'model': 'mlp', 'hidden': 50, 'loss': 'mse'}
@@ -106,8 +109,14 @@ class Task:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The table of an experiment file, or None if the task contains Python objects."""
-        if self.model is None or callable(self.loss) or isinstance(self.metrics, Mapping):
+        """The table of an experiment file, or None if the task contains Python
+        objects.
+        """
+        if (
+            self.model is None
+            or callable(self.loss)
+            or isinstance(self.metrics, Mapping)
+        ):
             return None
         rest = {
             "loss": self.loss,
@@ -143,12 +152,16 @@ class Task:
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)
         self._probe(module, samples, loss)
-        kernel = choose(module, loss, example_of(samples), dtype, force_rows=self.path == "rows")
+        kernel = choose(
+            module, loss, example_of(samples), dtype, force_rows=self.path == "rows"
+        )
         per_sample = LOSSES[loss] if isinstance(loss, str) else loss
 
         def start(seed: int) -> Vector:
             initial = self._module(samples, seed)
-            return Layout.of_module(initial).flatten(initial.state_dict(keep_vars=True), dtype)
+            return Layout.of_module(initial).flatten(
+                initial.state_dict(keep_vars=True), dtype
+            )
 
         return SampleOracle(
             federation,
@@ -180,8 +193,12 @@ class Task:
             names = defaults.get(loss, ()) if isinstance(loss, str) else ()
         return {name: METRICS[name] for name in names}
 
-    def _probe(self, module: nn.Module, samples: Samples, loss: str | PerSample) -> None:
-        """Run one forward pass, to refuse a module that does not fit the data before training."""
+    def _probe(
+        self, module: nn.Module, samples: Samples, loss: str | PerSample
+    ) -> None:
+        """Run one forward pass, to refuse a module that does not fit the data before
+        training.
+        """
         example = example_of(samples)
         dtype = DTYPES[self.dtype]
         example = example.to(dtype) if example.is_floating_point() else example
@@ -197,7 +214,9 @@ class Task:
                 "choose a model that fits the data, or reshape the data",
                 where=("model",),
             ) from error
-        if loss == "cross-entropy" and (outputs.dim() != 2 or outputs.shape[1] < samples.classes):
+        if loss == "cross-entropy" and (
+            outputs.dim() != 2 or outputs.shape[1] < samples.classes
+        ):
             raise IncompatibleParts(
                 (
                     f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for "
@@ -231,7 +250,9 @@ def task(
 
 def _check_model(model: str, options: Mapping[str, Any]) -> None:
     if model not in MODELS:
-        raise InvalidOption(f"unknown model {model!r}", suggest(model, MODELS), where=("model",))
+        raise InvalidOption(
+            f"unknown model {model!r}", suggest(model, MODELS), where=("model",)
+        )
     known = list(inspect.signature(MODELS[model]).parameters)[2:]
     for key in options:
         hint = suggest(key, known) if known else "it has no options"
@@ -243,5 +264,7 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InvalidOption(f"device {name!r} does not exist here", "use 'cpu'") from error
+        raise InvalidOption(
+            f"device {name!r} does not exist here", "use 'cpu'"
+        ) from error
     return device

@@ -1,8 +1,9 @@
-"""Contract suites for authors of parts: the clauses that every part of a slot must satisfy.
+"""Contract suites for authors of parts: the clauses that every part of a slot must
+satisfy.
 
-Each ``check_…`` takes an instance and runs the clauses of its slot. A broken clause raises
-`AssertionError` with the part, the clause and the reason. Monte-Carlo clauses have a fixed seed and
-a stated confidence level.
+Each ``check_…`` takes an instance and runs the clauses of its slot. A broken clause
+raises `AssertionError` with the part, the clause and the reason. Monte-Carlo clauses
+have a fixed seed and a stated confidence level.
 
 >>> from poise.samplers import Uniform
 >>> check_sampler(Uniform(3))

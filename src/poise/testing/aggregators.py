@@ -33,9 +33,15 @@ class _Round:
         return quietly(call, aggregator, f"combines {len(self.weights)} rows")
 
     def differs(self, direction: Vector, wanted: Vector) -> float:
-        """Return the largest difference, as a multiple of the tolerance of this round."""
+        """Return the largest difference, as a multiple of the tolerance of this
+        round.
+        """
         scale = float(self.weights.sum()) * float(self.deltas.abs().max())
-        return float((direction - wanted).abs().max()) / scale / TOLERANCE[self.deltas.dtype]
+        return (
+            float((direction - wanted).abs().max())
+            / scale
+            / TOLERANCE[self.deltas.dtype]
+        )
 
 
 def check_aggregator(
@@ -43,11 +49,13 @@ def check_aggregator(
 ) -> None:
     """Check the contract of aggregators.
 
-    Clauses: a finite direction of the type and length of the updates, the same at every call;
-    nothing that was given is modified; permuting the rows changes nothing; rows of weight 0 count
-    nothing; weights times a give the direction times a; one row gives its weight times the row, and
-    equal rows give the sum of the weights times the row; no rows, or weights that are all 0, give
-    0; where ``traits.linear`` is declared, the direction is the weighted sum.
+    Clauses: a finite direction of the type and length of the updates, the same at every
+        call;
+    nothing that was given is modified; permuting the rows changes nothing; rows of
+    weight 0 count nothing; weights times a give the direction times a; one row gives
+    its weight times the row, and equal rows give the sum of the weights times the row;
+    no rows, or weights that are all 0, give 0; where ``traits.linear`` is declared, the
+    direction is the weighted sum.
 
     Args:
         aggregator: the aggregator.
@@ -75,15 +83,37 @@ def _well_formed(aggregator: Aggregator, given: _Round) -> None:
     weights = given.weights.copy()
     direction = given.direction(aggregator)
     shape = tuple(direction.shape)
-    holds(shape == deltas.shape[1:], aggregator, "a direction has the length of an update", shape)
-    holds(direction.dtype == deltas.dtype, aggregator, "a direction has the type of the updates")
-    holds(bool(torch.isfinite(direction).all()), aggregator, "a direction is finite", direction)
+    holds(
+        shape == deltas.shape[1:],
+        aggregator,
+        "a direction has the length of an update",
+        shape,
+    )
+    holds(
+        direction.dtype == deltas.dtype,
+        aggregator,
+        "a direction has the type of the updates",
+    )
+    holds(
+        bool(torch.isfinite(direction).all()),
+        aggregator,
+        "a direction is finite",
+        direction,
+    )
     holds(torch.equal(given.deltas, deltas), aggregator, "the updates are not modified")
-    holds(np.array_equal(given.weights, weights), aggregator, "the weights are not modified")
+    holds(
+        np.array_equal(given.weights, weights),
+        aggregator,
+        "the weights are not modified",
+    )
     again = given.direction(aggregator)
     holds(torch.equal(direction, again), aggregator, "same updates, same direction")
     direction.add_(1.0)
-    holds(torch.equal(given.deltas, deltas), aggregator, "a direction is not a view of an update")
+    holds(
+        torch.equal(given.deltas, deltas),
+        aggregator,
+        "a direction is not a view of an update",
+    )
 
 
 def _ignores_order(aggregator: Aggregator, given: _Round) -> None:
@@ -104,7 +134,12 @@ def _scales(aggregator: Aggregator, given: _Round) -> None:
     for factor in (0.3, 4.0):
         scaled = _Round(given.deltas, factor * given.weights)
         off = given.differs(scaled.direction(aggregator) / factor, wanted)
-        holds(off <= 1, aggregator, "the direction scales with the weights", f"times {factor}")
+        holds(
+            off <= 1,
+            aggregator,
+            "the direction scales with the weights",
+            f"times {factor}",
+        )
 
 
 def _averages(aggregator: Aggregator, given: _Round) -> None:
@@ -118,18 +153,28 @@ def _averages(aggregator: Aggregator, given: _Round) -> None:
 
 def _is_linear_if_declared(aggregator: Aggregator, given: _Round) -> None:
     if traits_of(aggregator, AggregatorTraits).linear:
-        off = given.differs(given.direction(aggregator), combine(given.weights, given.deltas))
+        off = given.differs(
+            given.direction(aggregator), combine(given.weights, given.deltas)
+        )
         holds(off <= 1, aggregator, "declared linear: it is the weighted sum")
 
 
 def _survives_nothing(aggregator: Aggregator, deltas: Stack) -> None:
     nobody = _Round(deltas[:0], np.zeros(0))
     direction = nobody.direction(aggregator)
-    holds(_is_zero(direction, deltas[0]), aggregator, "no rows give a direction of 0", direction)
+    holds(
+        _is_zero(direction, deltas[0]),
+        aggregator,
+        "no rows give a direction of 0",
+        direction,
+    )
     weightless = _Round(deltas, np.zeros(len(deltas)))
     direction = weightless.direction(aggregator)
     holds(
-        _is_zero(direction, deltas[0]), aggregator, "weights of 0 give a direction of 0", direction
+        _is_zero(direction, deltas[0]),
+        aggregator,
+        "weights of 0 give a direction of 0",
+        direction,
     )
 
 

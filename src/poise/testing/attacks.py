@@ -17,13 +17,16 @@ from poise.engine.attacks import attacked
 from poise.testing.clauses import fits, holds, refused, setting_of
 
 
-def check_attack(attack: Attack, setting: Setting | None = None, *, seed: int = 0) -> None:
+def check_attack(
+    attack: Attack, setting: Setting | None = None, *, seed: int = 0
+) -> None:
     """Check the contract of attacks.
 
-    Clauses: only rows of dishonest clients change; the given updates and models are not modified;
-    forged updates are finite and have the model's shape and type; replay is identical; forged
-    updates do not depend on honest updates unless the attack declares ``omniscient``; a federation
-    without these clients is refused.
+    Clauses: only rows of dishonest clients change; the given updates and models are not
+        modified;
+    forged updates are finite and have the model's shape and type; replay is identical;
+    forged updates do not depend on honest updates unless the attack declares
+    ``omniscient``; a federation without these clients is refused.
     """
     where = setting_of() if setting is None else setting
     fits(attack, where)
@@ -34,19 +37,27 @@ def check_attack(attack: Attack, setting: Setting | None = None, *, seed: int = 
     too_small = Setting(0, np.zeros(0, int), np.zeros(0))
     if bad[-1]:
         too_small = setting_of(tuple([3] * bad[-1]))
-    with refused(attack, "clients that do not exist are refused", IncompatibleParts, InvalidOption):
+    with refused(
+        attack,
+        "clients that do not exist are refused",
+        IncompatibleParts,
+        InvalidOption,
+    ):
         attack.fit(too_small)
 
 
 def _only_its_rows(
     attack: Attack, setting: Setting, bad: list[int], dtype: torch.dtype, seed: int
 ) -> None:
-    n, d = setting.clients, 6
+    n = setting.clients
+    d = 6
     source = torch.Generator().manual_seed(seed)
     models = {v: torch.randn(d, generator=source).to(dtype) for v in range(4)}
     good = [i for i in range(n) if i not in bad]
     own: dict[int, Any] = {}
-    for turn in range(2):  # in the second round, the clients have their notes of the first
+    for turn in range(
+        2
+    ):  # in the second round, the clients have their notes of the first
         stack = torch.randn(n, d, generator=source).to(dtype)
         honest = RoundUpdates.of_columns(
             setting.importance,
@@ -55,7 +66,8 @@ def _only_its_rows(
             norms=torch.linalg.vector_norm(stack, dim=1).double().numpy(),
             models=models,
         )
-        held, before = stack.clone(), {v: m.clone() for v, m in models.items()}
+        held = stack.clone()
+        before = {v: m.clone() for v, m in models.items()}
         sent, notes = attacked(honest, [attack], seed, own)
         holds(torch.equal(stack, held), attack, "the updates given are not modified")
         holds(
@@ -63,7 +75,11 @@ def _only_its_rows(
             attack,
             "the models given are not modified",
         )
-        holds(torch.equal(sent.stack[good], stack[good]), attack, "honest rows stay as they are")
+        holds(
+            torch.equal(sent.stack[good], stack[good]),
+            attack,
+            "honest rows stay as they are",
+        )
         holds(
             np.array_equal(sent.norms[good], honest.norms[good]),
             attack,
@@ -75,7 +91,9 @@ def _only_its_rows(
             "shape and type are kept",
         )
         holds(bool(torch.isfinite(sent.stack).all()), attack, "what is sent is finite")
-        holds(set(notes) <= set(bad), attack, "only its own clients put something aside")
+        holds(
+            set(notes) <= set(bad), attack, "only its own clients put something aside"
+        )
         again, _ = attacked(honest, [attack], seed, own)
         holds(torch.equal(sent.stack, again.stack), attack, "replay is identical")
         if not traits_of(attack, AttackTraits).omniscient:
@@ -84,7 +102,11 @@ def _only_its_rows(
 
 
 def _knows_its_own_only(
-    attack: Attack, honest: RoundUpdates, sent: RoundUpdates, seed: int, own: dict[int, Any]
+    attack: Attack,
+    honest: RoundUpdates,
+    sent: RoundUpdates,
+    seed: int,
+    own: dict[int, Any],
 ) -> None:
     """Check that forged updates do not depend on the updates of honest clients."""
     bad = np.isin(honest.clients, list(attack.clients))

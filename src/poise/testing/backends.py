@@ -21,11 +21,13 @@ REPORTED = ("samples", "steps", "loss_before", "loss_after")
 
 
 def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
-    """Check the contract of backends: the same result as plain `LocalWork`, client by client.
+    """Check the contract of backends: the same result as plain `LocalWork`, client by
+    client.
 
-    Clauses: rows come in the order of the assignments, each from its version; a second occurrence
-    of a client has other batches; reports come exactly if they are requested; replay is identical;
-    models are not modified; metrics are those of the oracle.
+    Clauses: rows come in the order of the assignments, each from its version; a second
+        occurrence
+    of a client has other batches; reports come exactly if they are requested; replay is
+    identical; models are not modified; metrics are those of the oracle.
     """
     federation = SampleFederation.random(SIZES, seed=seed)
     solver = SGD(lr=0.1, epochs=2, batch_size=4, momentum=0.5)
@@ -57,9 +59,18 @@ def _same_as_local_work(
 ) -> None:
     models = {v: local.oracle.initial(v) for v in (0, 2)}
     held = {v: m.clone() for v, m in models.items()}
-    pieces = [(3, 2, 0), (0, 0, 0), (5, 2, 0), (1, 2, 0), (0, 0, 1), (7, 0, 0), (1, 0, 0)]
+    pieces = [
+        (3, 2, 0),
+        (0, 0, 0),
+        (5, 2, 0),
+        (1, 2, 0),
+        (0, 0, 1),
+        (7, 0, 0),
+        (1, 0, 0),
+    ]
     assignments = [
-        Assignment(1.0, client, version, occurrence) for client, version, occurrence in pieces
+        Assignment(1.0, client, version, occurrence)
+        for client, version, occurrence in pieces
     ]
     done = workers.work(WorkOrder(assignments, models, REPORTS, AlgorithmState()))
     updates = done.payload[UPDATE]
@@ -67,15 +78,23 @@ def _same_as_local_work(
     for row, f in enumerate(assignments):
         stream = keys(seed, "work", f.version, f.client, f.occurrence)
         alone = local.run(
-            models[f.version][None], WorkGroup(np.array([f.client]), f.version, stream, REPORTS)
+            models[f.version][None],
+            WorkGroup(np.array([f.client]), f.version, stream, REPORTS),
         )
         gap = float((alone.payload[UPDATE][0] - updates[row]).abs().max())
-        holds(gap < 1e-12, backend, "the same as local work, row by row", f"row {row}, {f}: {gap}")
+        holds(
+            gap < 1e-12,
+            backend,
+            "the same as local work, row by row",
+            f"row {row}, {f}: {gap}",
+        )
         for name in REPORTED:
             same = np.isclose(vars(alone)[name][0], vars(done)[name][row], rtol=1e-10)
             holds(same, backend, f"the same {name} as local work", f"row {row}, {f}")
     holds(
-        not torch.equal(updates[1], updates[4]), backend, "a second occurrence has its own batches"
+        not torch.equal(updates[1], updates[4]),
+        backend,
+        "a second occurrence has its own batches",
     )
     again = workers.work(WorkOrder(assignments, models, frozenset(), AlgorithmState()))
     holds(torch.equal(again.payload[UPDATE], updates), backend, "replay is identical")
@@ -84,7 +103,11 @@ def _same_as_local_work(
         backend,
         "no report that was not asked for",
     )
-    holds(all(torch.equal(models[v], held[v]) for v in models), backend, "models are not modified")
+    holds(
+        all(torch.equal(models[v], held[v]) for v in models),
+        backend,
+        "models are not modified",
+    )
 
 
 def _complete(backend: BackendPart, done: Arrivals, m: int) -> None:

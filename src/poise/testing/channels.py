@@ -21,15 +21,19 @@ ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14}
 """Tolerated error of a sum of two numbers, as a share of the largest."""
 
 
-def check_channel(channel: Channel, setting: Setting | None = None, *, seed: int = 0) -> None:
+def check_channel(
+    channel: Channel, setting: Setting | None = None, *, seed: int = 0
+) -> None:
     """Check the contract of channels, over three rounds of the same clients.
 
-    Clauses: a payload has one row per update, and clients keep the vectors that ``keeps`` names;
-    decoding gives updates of the same type and size; nothing that was given is modified; the same
-    call gives the same result; a row depends on its own update and residual alone; an update of 0
-    arrives as 0; no updates are survived; where clients keep a ``residual``, what arrives plus the
-    residual is the update plus the residual before, up to rounding; where ``traits.identity`` is
-    declared, updates arrive unchanged.
+    Clauses: a payload has one row per update, and clients keep the vectors that
+        ``keeps`` names;
+    decoding gives updates of the same type and size; nothing that was given is
+    modified; the same call gives the same result; a row depends on its own update and
+    residual alone; an update of 0 arrives as 0; no updates are survived; where clients
+    keep a ``residual``, what arrives plus the residual is the update plus the residual
+    before, up to rounding; where ``traits.identity`` is declared, updates arrive
+    unchanged.
 
     Args:
         channel: the channel.
@@ -61,16 +65,39 @@ def _several_rounds(channel: Channel, size: int, dtype: torch.dtype, seed: int) 
 
 def _well_formed(channel: Channel, deltas: Stack, encoded: Encoded) -> None:
     for name, rows in encoded.payload.items():
-        holds(len(rows) == len(deltas), channel, "a payload has one row per update", name)
+        holds(
+            len(rows) == len(deltas), channel, "a payload has one row per update", name
+        )
     names = sorted(encoded.kept)
-    holds(names == sorted(channel.keeps), channel, "clients keep what `keeps` names", names)
+    holds(
+        names == sorted(channel.keeps),
+        channel,
+        "clients keep what `keeps` names",
+        names,
+    )
     for name, rows in encoded.kept.items():
         same = rows.shape == deltas.shape and rows.dtype == deltas.dtype
-        holds(same, channel, "clients keep vectors of the type and size of an update", name)
+        holds(
+            same,
+            channel,
+            "clients keep vectors of the type and size of an update",
+            name,
+        )
     decoded = _decoded(channel, encoded.payload, deltas.shape[1])
-    holds(decoded.shape == deltas.shape, channel, "decoding keeps the shape", tuple(decoded.shape))
-    holds(decoded.dtype == deltas.dtype, channel, "decoding keeps the type", decoded.dtype)
-    holds(bool(torch.isfinite(decoded).all()), channel, "finite updates arrive as finite updates")
+    holds(
+        decoded.shape == deltas.shape,
+        channel,
+        "decoding keeps the shape",
+        tuple(decoded.shape),
+    )
+    holds(
+        decoded.dtype == deltas.dtype, channel, "decoding keeps the type", decoded.dtype
+    )
+    holds(
+        bool(torch.isfinite(decoded).all()),
+        channel,
+        "finite updates arrive as finite updates",
+    )
 
 
 def _repeatable(
@@ -92,9 +119,19 @@ def _row_by_row(
     for row in range(len(deltas)):
         alone = _encoded(channel, deltas[row : row + 1], _row(kept, row))
         same = _equal(alone.payload, _row(encoded.payload, row))
-        holds(same, channel, "row by row: the payload of an update depends on nothing else", row)
+        holds(
+            same,
+            channel,
+            "row by row: the payload of an update depends on nothing else",
+            row,
+        )
         same = _equal(alone.kept, _row(encoded.kept, row))
-        holds(same, channel, "row by row: what a client keeps depends on nothing else", row)
+        holds(
+            same,
+            channel,
+            "row by row: what a client keeps depends on nothing else",
+            row,
+        )
         arrived = _decoded(channel, _row(encoded.payload, row), size)
         same = torch.equal(arrived, together[row : row + 1])
         holds(same, channel, "row by row: what arrives depends on nothing else", row)
@@ -109,7 +146,9 @@ def _books_balance(
     if "residual" not in encoded.kept:
         return
     wanted = deltas + kept["residual"]
-    decoded = _decoded(channel, encoded.payload, deltas.shape[1]) + encoded.kept["residual"]
+    decoded = (
+        _decoded(channel, encoded.payload, deltas.shape[1]) + encoded.kept["residual"]
+    )
     off = float((decoded - wanted).abs().max() / wanted.abs().max())
     clause = "what arrives plus the residual is the update plus the residual before"
     holds(off <= ROUNDING[deltas.dtype], channel, clause, f"off by {off:.2g}")
@@ -118,7 +157,11 @@ def _books_balance(
 def _is_identity_if_declared(channel: Channel, deltas: Stack, encoded: Encoded) -> None:
     if traits_of(channel, ChannelTraits).identity:
         decoded = _decoded(channel, encoded.payload, deltas.shape[1])
-        holds(torch.equal(decoded, deltas), channel, "declared identity: updates arrive unchanged")
+        holds(
+            torch.equal(decoded, deltas),
+            channel,
+            "declared identity: updates arrive unchanged",
+        )
 
 
 def _zero_arrives_as_zero(channel: Channel, zeros: Stack) -> None:
@@ -130,7 +173,12 @@ def _zero_arrives_as_zero(channel: Channel, zeros: Stack) -> None:
 def _survives_nothing(channel: Channel, empty: Stack) -> None:
     encoded = _encoded(channel, empty, _nothing(channel, empty))
     decoded = _decoded(channel, encoded.payload, empty.shape[1])
-    holds(decoded.shape == empty.shape, channel, "no updates are survived", tuple(decoded.shape))
+    holds(
+        decoded.shape == empty.shape,
+        channel,
+        "no updates are survived",
+        tuple(decoded.shape),
+    )
 
 
 def _nothing(channel: Channel, zeros: Stack) -> dict[str, Stack]:
@@ -141,7 +189,9 @@ def _nothing(channel: Channel, zeros: Stack) -> dict[str, Stack]:
 def _encoded(channel: Channel, deltas: Stack, kept: Mapping[str, Stack]) -> Encoded:
     given = deltas.clone()
     before = {name: rows.clone() for name, rows in kept.items()}
-    call = partial(channel.encode, deltas, kept, keys(0, "channel", np.arange(len(deltas))))
+    call = partial(
+        channel.encode, deltas, kept, keys(0, "channel", np.arange(len(deltas)))
+    )
     encoded = quietly(call, channel, f"encodes {len(deltas)} updates")
     holds(torch.equal(deltas, given), channel, "the updates are not modified")
     holds(_equal(kept, before), channel, "what clients keep is not modified")
@@ -160,5 +210,9 @@ def _row(named: Mapping[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]
     return {name: rows[row : row + 1] for name, rows in named.items()}
 
 
-def _equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+def _equal(
+    first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]
+) -> bool:
+    return first.keys() == second.keys() and all(
+        torch.equal(first[n], second[n]) for n in first
+    )

@@ -21,7 +21,9 @@ SIZES = (11, 2, 7, 5, 3, 13, 4, 6)
 def holds(condition: object, part: object, clause: str, detail: object = "") -> None:
     """Raise `AssertionError` unless a clause holds."""
     if not condition:
-        raise AssertionError(f"{part!r} breaks the clause '{clause}': {detail}".removesuffix(": "))
+        raise AssertionError(
+            f"{part!r} breaks the clause '{clause}': {detail}".removesuffix(": ")
+        )
 
 
 @contextmanager
@@ -33,18 +35,27 @@ def refused(
     try:
         yield
     except kinds as error:
-        holds(naming in str(error), part, clause, f"the message does not name {naming!r}: {error}")
+        holds(
+            naming in str(error),
+            part,
+            clause,
+            f"the message does not name {naming!r}: {error}",
+        )
     except Exception as error:
         raise AssertionError(
-            f"{part!r} breaks the clause '{clause}': {type(error).__name__} ({error}), not {wanted}"
+            f"{part!r} breaks the clause '{clause}': {type(error).__name__} "
+            f"({error}), not {wanted}"
         ) from error
     else:
         raise AssertionError(
-            f"{part!r} breaks the clause '{clause}': it was accepted, {wanted} was expected"
+            f"{part!r} breaks the clause '{clause}': it was accepted, {wanted} was "
+            "expected"
         )
 
 
-def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None) -> Setting:
+def setting_of(
+    sizes: tuple[int, ...] = SIZES, importance: Floats | None = None
+) -> Setting:
     """Return the setting of these client sizes; importance is by size by default."""
     n = np.array(sizes, dtype=np.int64)
     p = n / n.sum() if importance is None else np.asarray(importance, dtype=np.float64)

@@ -25,12 +25,14 @@ def check_clock(
 ) -> None:
     """Check the contract of clocks.
 
-    Clauses: time never goes back; an arrival's version is not above the index, and its work is
-    finished; no client is in flight twice; no work is lost, invented or altered; replay is
-    identical; no step lies after the time budget; a round without clients raises no error. If
-    ``unbiased_weights`` exists, the mean of d_i over many aggregations in which all clients work is
-    p_i up to ``tolerance``. Declared traits are true (``one_version``: all arrivals worked on the
-    newest model; a clock that declares to leave no client behind hears all clients at work).
+    Clauses: time never goes back; an arrival's version is not above the index, and its
+        work is
+    finished; no client is in flight twice; no work is lost, invented or altered; replay
+    is identical; no step lies after the time budget; a round without clients raises no
+    error. If ``unbiased_weights`` exists, the mean of d_i over many aggregations in
+    which all clients work is p_i up to ``tolerance``. Declared traits are true
+    (``one_version``: all arrivals worked on the newest model; a clock that declares to
+    leave no client behind hears all clients at work).
 
     Args:
         clock: the clock, with durations for the clients of the setting.
@@ -62,10 +64,15 @@ def check_durations(durations: Times, clients: int = 8, seed: int = 0) -> None:
     tau = np.asarray(durations.of(everyone, 3, seed, 0.0))
     holds(tau.shape == (clients,), durations, "one time per client", tau.shape)
     holds(
-        np.isfinite(tau).all() and (tau > 0).all(), durations, "times are finite and above 0", tau
+        np.isfinite(tau).all() and (tau > 0).all(),
+        durations,
+        "times are finite and above 0",
+        tau,
     )
     holds(
-        np.array_equal(tau, durations.of(everyone, 3, seed, 0.0)), durations, "replay is identical"
+        np.array_equal(tau, durations.of(everyone, 3, seed, 0.0)),
+        durations,
+        "replay is identical",
     )
     for i in range(clients):
         alone = durations.of(np.array([i]), 3, seed, 0.0)
@@ -85,7 +92,9 @@ def _simulated_steps(
     in_flight = InFlight()
     steps = []
     for n in range(aggregations):
-        drawn = np.flatnonzero(generator(seed, "cohort", n).random(setting.clients) < share)
+        drawn = np.flatnonzero(
+            generator(seed, "cohort", n).random(setting.clients) < share
+        )
         free = np.setdiff1d(drawn, [a.client for a in in_flight.assignments])
         started = launch(Cohort(free, (free + 1.0) / 10), times, in_flight.now, n, seed)
         before = (*in_flight.assignments, *started)
@@ -119,7 +128,12 @@ def _check_step(
         "the work in flight is left at the time of the step",
         (after.now, step.time),
     )
-    holds((step.versions <= n).all(), clock, "versions are not above the index", step.versions)
+    holds(
+        (step.versions <= n).all(),
+        clock,
+        "versions are not above the index",
+        step.versions,
+    )
     late = [a for a in step.assignments if a.finish > step.time * (1 + SAME)]
     holds(not late, clock, "who arrives has finished", late)
     kept = _identity((*step.assignments, *after.assignments)) == _identity(assignments)
@@ -130,7 +144,9 @@ def _check_step(
         f"{assignments} became {step.assignments} and {after.assignments}",
     )
     flying = [a.client for a in after.assignments]
-    holds(len(flying) == len(set(flying)), clock, "no client is in flight twice", flying)
+    holds(
+        len(flying) == len(set(flying)), clock, "no client is in flight twice", flying
+    )
 
 
 def _identity(
@@ -141,7 +157,9 @@ def _identity(
 
 def _survives_an_empty_round(clock: Clock) -> None:
     step, in_flight = quietly(
-        lambda: clock.advance(InFlight(now=2.0), (), 4), clock, "a round nobody was drawn for"
+        lambda: clock.advance(InFlight(now=2.0), (), 4),
+        clock,
+        "a round nobody was drawn for",
     )
     holds(
         step.assignments == () and in_flight.assignments == (),
@@ -151,16 +169,35 @@ def _survives_an_empty_round(clock: Clock) -> None:
     holds(step.time >= 2.0, clock, "time never goes back", step.time)
 
 
-def _keeps_the_budget(clock: Clock, setting: Setting, aggregations: int, seed: int) -> None:
+def _keeps_the_budget(
+    clock: Clock, setting: Setting, aggregations: int, seed: int
+) -> None:
     everything = list(
         timeline(
-            clock, None, clients=setting.clients, time=None, aggregations=aggregations, seed=seed
+            clock,
+            None,
+            clients=setting.clients,
+            time=None,
+            aggregations=aggregations,
+            seed=seed,
         )
     )
-    holds(len(everything) == aggregations, clock, "as many steps as asked for", len(everything))
+    holds(
+        len(everything) == aggregations,
+        clock,
+        "as many steps as asked for",
+        len(everything),
+    )
     budget = everything[aggregations // 2].time
     within = list(
-        timeline(clock, None, clients=setting.clients, time=budget, aggregations=None, seed=seed)
+        timeline(
+            clock,
+            None,
+            clients=setting.clients,
+            time=budget,
+            aggregations=None,
+            seed=seed,
+        )
     )
     holds(
         all(s.time <= budget * (1 + 1e-9) for s in within),
@@ -168,9 +205,16 @@ def _keeps_the_budget(clock: Clock, setting: Setting, aggregations: int, seed: i
         "nothing after the budget",
         budget,
     )
-    holds(within == everything[: len(within)], clock, "the budget changes no step before it")
     holds(
-        len(within) > aggregations // 2, clock, "nothing within the budget is left out", len(within)
+        within == everything[: len(within)],
+        clock,
+        "the budget changes no step before it",
+    )
+    holds(
+        len(within) > aggregations // 2,
+        clock,
+        "nothing within the budget is left out",
+        len(within),
     )
 
 
@@ -181,11 +225,17 @@ def _unbiased(clock: Clock, setting: Setting, seed: int, tolerance: float) -> No
         d = np.asarray(clock.unbiased_weights(None, setting.importance))
     except PoiseError:
         return  # the clock has no closed form for these durations
-    holds(d.shape == (setting.clients,), clock, "one unbiased weight per client", d.shape)
     holds(
-        np.isfinite(d).all() and (d > 0).all(), clock, "unbiased weights are finite and above 0", d
+        d.shape == (setting.clients,), clock, "one unbiased weight per client", d.shape
     )
-    arrivals, steps = np.zeros(setting.clients), 4000
+    holds(
+        np.isfinite(d).all() and (d > 0).all(),
+        clock,
+        "unbiased weights are finite and above 0",
+        d,
+    )
+    arrivals = np.zeros(setting.clients)
+    steps = 4000
     for step in timeline(
         clock, None, clients=setting.clients, time=None, aggregations=steps, seed=seed
     ):

@@ -14,7 +14,8 @@ from poise.core.types import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class SampleFederation:
-    """Clients that own consecutive samples of a pool; the last ``held_out`` samples are for tests.
+    """Clients that own consecutive samples of a pool; the last ``held_out`` samples are
+    for tests.
 
     Args:
         samples: the pool.
@@ -50,12 +51,17 @@ class SampleFederation:
         n = int(sum(sizes)) + held_out
         source = torch.Generator().manual_seed(seed)
         tokens = torch.randint(max(vocabulary, 1), (n, *shape), generator=source)
-        raw = tokens.to(torch.uint8) if vocabulary else torch.randn(n, *shape, generator=source)
+        if vocabulary:
+            raw = tokens.to(torch.uint8)
+        else:
+            raw = torch.randn(n, *shape, generator=source)
         if classes:
             labels = torch.randint(classes, (n,), generator=source)
         else:
             labels = torch.randn(n, generator=source)
-        pool = Samples(raw, labels, tokens=vocabulary > 0, classes=classes, vocabulary=vocabulary)
+        pool = Samples(
+            raw, labels, tokens=vocabulary > 0, classes=classes, vocabulary=vocabulary
+        )
         return cls(pool, np.array(sizes, dtype=np.int64), held_out)
 
     @property
@@ -71,14 +77,20 @@ class SampleFederation:
     @property
     def test_shard(self) -> Shards | None:
         """Held-out samples."""
-        return self._shard([(int(self.sizes.sum()), len(self.samples))]) if self.held_out else None
+        if self.held_out:
+            return self._shard([(int(self.sizes.sum()), len(self.samples))])
+        return None
 
     def shards(self, clients: Ints) -> Shards:
         """Return the samples of these clients."""
         ends = np.cumsum(self.sizes)
-        return self._shard([(int(ends[i] - self.sizes[i]), int(ends[i])) for i in clients])
+        return self._shard(
+            [(int(ends[i] - self.sizes[i]), int(ends[i])) for i in clients]
+        )
 
     def _shard(self, spans: list[tuple[int, int]]) -> Shards:
         rows = torch.cat([torch.arange(a, b) for a, b in spans])
         offsets = np.cumsum([0, *(b - a for a, b in spans)])
-        return Shards(self.samples, rows, self.samples.labels[rows], offsets.astype(np.int64))
+        return Shards(
+            self.samples, rows, self.samples.labels[rows], offsets.astype(np.int64)
+        )

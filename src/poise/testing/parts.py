@@ -21,14 +21,19 @@ class _Nonsense:
 
 
 def check_part(part: object) -> None:
-    """Check that a part is frozen, registered, comparable and equal to its own configuration.
+    """Check that a part is frozen, registered, comparable and equal to its own
+    configuration.
 
     >>> from poise.servers import Add
     >>> check_part(Add(lr=0.5))
     """
     holds(is_part(part), part, "declared with @part")
     assert is_part(part)  # tells type checkers what the clause above checks
-    holds(parts_of(part.slot).get(part.name) is type(part), part, "registered under its name")
+    holds(
+        parts_of(part.slot).get(part.name) is type(part),
+        part,
+        "registered under its name",
+    )
     _frozen(part)
     _round_trip(part)
     _refuses_unknown_options(part)
@@ -41,14 +46,20 @@ def _frozen(part: Part) -> None:
             setattr(part, name, None)
         except dataclasses.FrozenInstanceError:
             continue
-        raise AssertionError(f"{part!r} breaks the clause 'frozen': {name} could be set")
+        raise AssertionError(
+            f"{part!r} breaks the clause 'frozen': {name} could be set"
+        )
 
 
 def _round_trip(part: Part) -> None:
     table = quietly(lambda: describe(part), part, "describes itself")
-    text = quietly(lambda: tomli_w.dumps(table), part, "its table can be written as TOML")
+    text = quietly(
+        lambda: tomli_w.dumps(table), part, "its table can be written as TOML"
+    )
     again = quietly(
-        lambda: build(part.slot, tomllib.loads(text)), part, "can be built from its own table"
+        lambda: build(part.slot, tomllib.loads(text)),
+        part,
+        "can be built from its own table",
     )
     holds(
         type(again) is type(part),
@@ -73,7 +84,10 @@ def _round_trip(part: Part) -> None:
 
 def _refuses_unknown_options(part: Part) -> None:
     with refused(
-        part, "an unknown option is refused by name", InvalidOption, naming="no_such_option"
+        part,
+        "an unknown option is refused by name",
+        InvalidOption,
+        naming="no_such_option",
     ):
         build(part.slot, {**describe(part), "no_such_option": 1})
 
@@ -83,6 +97,9 @@ def _refuses_wrong_types(part: Part) -> None:
     for f in dataclasses.fields(part):
         if hints[f.name] is not Any:
             with refused(
-                part, f"a wrong type of {f.name} is refused by name", InvalidOption, naming=f.name
+                part,
+                f"a wrong type of {f.name} is refused by name",
+                InvalidOption,
+                naming=f.name,
             ):
                 dataclasses.replace(part, **{f.name: _Nonsense()})

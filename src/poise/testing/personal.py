@@ -15,12 +15,16 @@ from poise.core.types import Setting
 from poise.testing.clauses import fits, holds, quietly, refused, setting_of
 
 
-def check_personal(personal: Personal, module: nn.Module, setting: Setting | None = None) -> None:
+def check_personal(
+    personal: Personal, module: nn.Module, setting: Setting | None = None
+) -> None:
     """Check the contract of personal layers.
 
-    Clauses: the names are entries of ``module.state_dict()``, at least one, each once; something
-    trainable is left to the server; the same names at every call and for other values of the
-    parameters; the model is not modified; clients that are made on demand are refused.
+    Clauses: the names are entries of ``module.state_dict()``, at least one, each once;
+        something
+    trainable is left to the server; the same names at every call and for other values
+    of the parameters; the model is not modified; clients that are made on demand are
+    refused.
 
     Args:
         personal: the choice of layers.
@@ -48,7 +52,9 @@ def _well_formed(personal: Personal, names: list[str], module: nn.Module) -> Non
         holds(names.count(name) == 1, personal, "each name is given once", name)
 
 
-def _leaves_something(personal: Personal, names: Iterable[str], module: nn.Module) -> None:
+def _leaves_something(
+    personal: Personal, names: Iterable[str], module: nn.Module
+) -> None:
     trained = {name for name, p in module.named_parameters() if p.requires_grad}
     holds(trained - set(names), personal, "something trainable is left to the server")
 
@@ -57,14 +63,22 @@ def _ignores_values(personal: Personal, names: list[str], module: nn.Module) -> 
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()
-    holds(_names(personal, module) == names, personal, "the names do not depend on the values")
+    holds(
+        _names(personal, module) == names,
+        personal,
+        "the names do not depend on the values",
+    )
 
 
 def _names(personal: Personal, module: nn.Module) -> list[str]:
-    return list(quietly(lambda: personal.names(module), personal, "names entries of the model"))
+    return list(
+        quietly(lambda: personal.names(module), personal, "names entries of the model")
+    )
 
 
 def _same_state(left: nn.Module, right: nn.Module) -> bool:
     first = left.state_dict()
     second = right.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[n], second[n]) for n in first
+    )

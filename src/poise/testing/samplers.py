@@ -17,8 +17,8 @@ from poise.core.types import LOSS_REPORTS, Cohort, Floats, Setting
 from poise.testing.clauses import fits, holds, quietly, refused, setting_of
 
 SIGMAS = 5.0
-"""Half-width of the Monte-Carlo intervals in standard errors: 1 false alarm in 1.7 million per
-number."""
+"""Half-width of the Monte-Carlo intervals in standard errors: 1 false alarm in 1.7
+million per number."""
 
 
 class _SamplerWithStatistics(Sampler, HasStatistics, Protocol):
@@ -36,12 +36,14 @@ def check_sampler(
 ) -> None:
     """Check the contract of samplers.
 
-    Clauses: clients are in range; weights are finite and not negative; the same stream gives the
-    same cohort; the setting is not modified. If ``statistics`` exists, mean, variance, covariance,
-    variance of the sum and expected number of clients agree with ``draws`` simulated rounds within
-    5 standard errors, and permuting the clients permutes them. Declared traits are true (all
-    clients are drawn with weight p_i; draws do not depend on the past; no client is drawn twice;
-    clients are drawn independently, with the chances of ``coins``).
+    Clauses: clients are in range; weights are finite and not negative; the same stream
+        gives the
+    same cohort; the setting is not modified. If ``statistics`` exists, mean, variance,
+    covariance, variance of the sum and expected number of clients agree with ``draws``
+    simulated rounds within 5 standard errors, and permuting the clients permutes them.
+    Declared traits are true (all clients are drawn with weight p_i; draws do not depend
+    on the past; no client is drawn twice; clients are drawn independently, with the
+    chances of ``coins``).
 
     Args:
         sampler: the sampler.
@@ -72,7 +74,8 @@ def check_sampler(
 
 
 def _valid(sampler: Sampler, setting: Setting, cohort: Cohort) -> None:
-    clients, weights = np.asarray(cohort.clients), np.asarray(cohort.weights)
+    clients = np.asarray(cohort.clients)
+    weights = np.asarray(cohort.weights)
     holds(
         clients.ndim == 1 and clients.shape == weights.shape,
         sampler,
@@ -86,7 +89,10 @@ def _valid(sampler: Sampler, setting: Setting, cohort: Cohort) -> None:
         clients.dtype,
     )
     holds(
-        ((clients >= 0) & (clients < setting.clients)).all(), sampler, "clients in range", clients
+        ((clients >= 0) & (clients < setting.clients)).all(),
+        sampler,
+        "clients in range",
+        clients,
     )
     holds(weights.dtype == np.float64, sampler, "weights are float64", weights.dtype)
     holds(
@@ -99,35 +105,49 @@ def _valid(sampler: Sampler, setting: Setting, cohort: Cohort) -> None:
 
 def _valid_cohorts(sampler: Sampler, setting: Setting, seed: int) -> None:
     for n in range(50):
-        _valid(sampler, setting, sampler.draw(setting, generator(seed, "sampler", n), n, History()))
+        _valid(
+            sampler,
+            setting,
+            sampler.draw(setting, generator(seed, "sampler", n), n, History()),
+        )
 
 
 def _addressed(sampler: Sampler, setting: Setting, seed: int) -> None:
     """Check that a draw depends on its stream alone, not on earlier draws."""
-    first = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in range(5)]
+    first = [
+        sampler.draw(setting, generator(seed, "sampler", n), n, History())
+        for n in range(5)
+    ]
     again = [
         sampler.draw(setting, generator(seed, "sampler", n), n, History())
         for n in reversed(range(5))
     ][::-1]
     for n, (a, b) in enumerate(zip(first, again, strict=True)):
-        same = np.array_equal(a.clients, b.clients) and np.array_equal(a.weights, b.weights)
+        same = np.array_equal(a.clients, b.clients) and np.array_equal(
+            a.weights, b.weights
+        )
         holds(same, sampler, "same stream, same cohort", f"round {n}: {a} then {b}")
 
 
 def _leaves_setting_alone(sampler: Sampler, setting: Setting, seed: int) -> None:
-    importance, sizes = setting.importance.copy(), setting.sizes.copy()
+    importance = setting.importance.copy()
+    sizes = setting.sizes.copy()
     cohort = sampler.draw(setting, generator(seed, "sampler", 0), 0, History())
     holds(
         not np.shares_memory(cohort.weights, setting.importance),
         sampler,
         "weights are its own array",
     )
-    same = np.array_equal(importance, setting.importance) and np.array_equal(sizes, setting.sizes)
+    same = np.array_equal(importance, setting.importance) and np.array_equal(
+        sizes, setting.sizes
+    )
     holds(same, sampler, "the setting is not modified")
 
 
 def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) -> None:
-    """Check that ``fit`` refuses m above the number of clients, or that the draw is valid."""
+    """Check that ``fit`` refuses m above the number of clients, or that the draw is
+    valid.
+    """
     if "m" not in option_names(sampler):
         return
     try:
@@ -152,27 +172,38 @@ def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) 
 
 def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
     s = sampler.statistics(setting.importance)
-    n, c = setting.clients, np.asarray(s.covariance)
+    n = setting.clients
+    c = np.asarray(s.covariance)
     holds(
         s.mean.shape == s.variance.shape == (n,) and c.shape == (n, n),
         sampler,
         "statistics have N entries",
     )
-    holds((s.variance >= -1e-15).all(), sampler, "variances are not negative", s.variance)
+    holds(
+        (s.variance >= -1e-15).all(), sampler, "variances are not negative", s.variance
+    )
     holds(np.allclose(c, c.T, atol=1e-14), sampler, "the covariance is symmetric")
     holds(
         np.allclose(np.diag(c), s.variance, atol=1e-14),
         sampler,
         "the covariance has the variances on its diagonal",
     )
-    holds(np.linalg.eigvalsh(c).min() > -1e-12, sampler, "the covariance is positive semi-definite")
+    holds(
+        np.linalg.eigvalsh(c).min() > -1e-12,
+        sampler,
+        "the covariance is positive semi-definite",
+    )
     holds(
         np.isclose(c.sum(), s.sum_variance, atol=1e-12),
         sampler,
         "Var sum = sum of covariances",
         (c.sum(), s.sum_variance),
     )
-    holds(np.isclose(s.sigma, s.variance.sum(), atol=1e-14), sampler, "sigma = sum of variances")
+    holds(
+        np.isclose(s.sigma, s.variance.sum(), atol=1e-14),
+        sampler,
+        "sigma = sum of variances",
+    )
     holds(
         0 < s.expected_clients <= n + 1e-12,
         sampler,
@@ -184,8 +215,11 @@ def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
 def simulated_weights(
     sampler: Sampler, setting: Setting, draws: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """Simulate rounds; return weights omega (draws, N) and numbers of distinct clients (draws,)."""
-    omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
+    """Simulate rounds; return weights omega (draws, N) and numbers of distinct clients
+    (draws,).
+    """
+    omega = np.zeros((draws, setting.clients))
+    distinct = np.zeros(draws)
     rng = generator(seed, "simulation")
     for n in range(draws):
         cohort = sampler.draw(setting, rng, n, History())
@@ -209,7 +243,9 @@ def _statistics_by_simulation(
 
 
 def _agree(sampler: Sampler, quantity: str, values: Floats, exact: Floats) -> None:
-    """Check that the mean of simulated values is within `SIGMAS` standard errors of the exact."""
+    """Check that the mean of simulated values is within `SIGMAS` standard errors of the
+    exact.
+    """
     error = values.std(axis=0) / np.sqrt(len(values))
     gap = np.abs(values.mean(axis=0) - exact)
     worst: tuple[np.intp, ...] = ()
@@ -229,7 +265,8 @@ def _agree(sampler: Sampler, quantity: str, values: Floats, exact: Floats) -> No
 
 def _symmetric_statistics(sampler: HasStatistics, setting: Setting, seed: int) -> None:
     order = generator(seed, "permutation").permutation(setting.clients)
-    s, t = sampler.statistics(setting.importance), sampler.statistics(setting.importance[order])
+    s = sampler.statistics(setting.importance)
+    t = sampler.statistics(setting.importance[order])
     same = np.allclose(t.mean, s.mean[order]) and np.allclose(
         t.covariance, np.asarray(s.covariance)[np.ix_(order, order)]
     )
@@ -245,9 +282,16 @@ def _traits_hold(sampler: Sampler, setting: Setting, draws: int, seed: int) -> N
         _ignores_the_past(sampler, setting, seed)
     if not traits.repeats_clients and not undeclared(sampler, SamplerTraits):
         for n in range(50):
-            clients = sampler.draw(setting, generator(seed, "sampler", n), n, History()).clients
+            clients = sampler.draw(
+                setting, generator(seed, "sampler", n), n, History()
+            ).clients
             once = len(np.unique(clients)) == len(clients)
-            holds(once, sampler, "declared without repeats_clients: nobody is drawn twice", clients)
+            holds(
+                once,
+                sampler,
+                "declared without repeats_clients: nobody is drawn twice",
+                clients,
+            )
     if traits.independent:
         _flips_coins(sampler, setting, draws, seed)
 
@@ -273,11 +317,16 @@ def _ignores_the_past(sampler: Sampler, setting: Setting, seed: int) -> None:
     for n in range(5):
         values = dict(enumerate(rng.random(setting.clients).tolist()))
         past = History(
-            lowest_loss=values, last_loss=values, last_norm=values, reached={"accuracy": 0.5}
+            lowest_loss=values,
+            last_loss=values,
+            last_norm=values,
+            reached={"accuracy": 0.5},
         )
         new = sampler.draw(setting, generator(seed, "sampler", n), n, History())
         old = sampler.draw(setting, generator(seed, "sampler", n), n, past)
-        same = np.array_equal(new.clients, old.clients) and np.array_equal(new.weights, old.weights)
+        same = np.array_equal(new.clients, old.clients) and np.array_equal(
+            new.weights, old.weights
+        )
         holds(
             same,
             sampler,

@@ -20,17 +20,18 @@ def check_server(
 ) -> None:
     """Check the contract of servers.
 
-    Clauses: the server is pure (arguments stay unchanged, an old state stays valid); the model
-    keeps its type and shape; a direction of zero from the first state moves nothing; following the
-    negative gradient of a parabola reaches its optimum. Declared traits are true (``adds``: the
-    model moves by rate times the direction, up to the declared noise; ``stateless``: earlier
-    directions leave no trace).
+    Clauses: the server is pure (arguments stay unchanged, an old state stays valid);
+        the model
+    keeps its type and shape; a direction of zero from the first state moves nothing;
+    following the negative gradient of a parabola reaches its optimum. Declared traits
+    are true (``adds``: the model moves by rate times the direction, up to the declared
+    noise; ``stateless``: earlier directions leave no trace).
 
     Args:
         server: the server.
         rounds: number of aggregations to reach the optimum.
-        tolerance: largest final distance, as a share of the initial one (adaptive servers with a
-            constant rate keep circling the optimum).
+        tolerance: largest final distance, as a share of the initial one (adaptive
+            servers with a constant rate keep circling the optimum).
         dimensions: of the parabola.
         rests: false for a server that adds noise and so moves without a direction.
     """
@@ -61,31 +62,58 @@ def _pure(server: Server, theta: Vector, direction: Vector) -> None:
         )
         holds(bool(torch.isfinite(moved).all()), server, "the model stays finite")
         holds(torch.equal(theta, copies[0]), server, "the model given is not modified")
-        holds(torch.equal(direction, copies[1]), server, "the direction given is not modified")
-        same = state.keys() == held.keys() and all(torch.equal(state[k], held[k]) for k in held)
+        holds(
+            torch.equal(direction, copies[1]),
+            server,
+            "the direction given is not modified",
+        )
+        same = state.keys() == held.keys() and all(
+            torch.equal(state[k], held[k]) for k in held
+        )
         holds(same, server, "the state given is not modified")
         again, after_again = server.apply(theta, direction, state)
-        holds(torch.equal(moved, again), server, "an old state stays valid: the same step twice")
+        holds(
+            torch.equal(moved, again),
+            server,
+            "an old state stays valid: the same step twice",
+        )
         holds(
             all(torch.equal(after[k], after_again[k]) for k in after),
             server,
             "an old state stays valid",
         )
-        holds(after.keys() == state.keys(), server, "the state keeps its names", list(after))
+        holds(
+            after.keys() == state.keys(),
+            server,
+            "the state keeps its names",
+            list(after),
+        )
         moved.add_(1.0)
-        holds(torch.equal(theta, copies[0]), server, "the new model is not a view of the old one")
-        theta, state = again, after_again
+        holds(
+            torch.equal(theta, copies[0]),
+            server,
+            "the new model is not a view of the old one",
+        )
+        theta = again
+        state = after_again
 
 
 def _rests(server: Server, theta: Vector) -> None:
     moved, _ = server.apply(theta, torch.zeros_like(theta), server.init(theta))
-    holds(torch.equal(moved, theta), server, "a direction of zero moves nothing in the first round")
+    holds(
+        torch.equal(moved, theta),
+        server,
+        "a direction of zero moves nothing in the first round",
+    )
 
 
-def _reaches_the_optimum(server: Server, rounds: int, tolerance: float, dimensions: int) -> None:
+def _reaches_the_optimum(
+    server: Server, rounds: int, tolerance: float, dimensions: int
+) -> None:
     optimum = torch.linspace(-1.0, 1.0, dimensions, dtype=torch.float64)
     theta = torch.zeros(dimensions, dtype=torch.float64)
-    start, state = float(torch.linalg.vector_norm(theta - optimum)), server.init(theta)
+    start = float(torch.linalg.vector_norm(theta - optimum))
+    state = server.init(theta)
     for _ in range(rounds):
         theta, state = server.apply(theta, 0.1 * (optimum - theta), state)
     left = float(torch.linalg.vector_norm(theta - optimum)) / start
@@ -98,7 +126,8 @@ def _reaches_the_optimum(server: Server, rounds: int, tolerance: float, dimensio
 
 
 def _adds(server: Server, traits: ServerTraits) -> None:
-    rate, size = traits.rate, 4000
+    rate = traits.rate
+    size = 4000
     holds(rate is not None, server, "declared adds: it says its rate")
     assert rate is not None  # tells type checkers what the clause above checks
     source = torch.Generator().manual_seed(0)
@@ -127,4 +156,8 @@ def _forgets(server: Server) -> None:
         for sign in (1.0, -3.0)
     ]
     moved = [server.apply(theta, theta.cos(), state)[0] for state in after]
-    holds(torch.equal(*moved), server, "declared stateless: earlier directions leave no trace")
+    holds(
+        torch.equal(*moved),
+        server,
+        "declared stateless: earlier directions leave no trace",
+    )

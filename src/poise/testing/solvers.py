@@ -20,7 +20,8 @@ from poise.testing.clauses import SIZES, fits, holds, setting_of
 from poise.testing.federations import SampleFederation
 
 UNEQUAL = tuple(7 * size for size in SIZES)
-"""Clients of 14 to 91 samples, which make different numbers of steps for usual batch sizes."""
+"""Clients of 14 to 91 samples, which make different numbers of steps for usual batch
+sizes."""
 
 
 def check_solver(
@@ -28,12 +29,14 @@ def check_solver(
 ) -> None:
     """Check the contract of solvers.
 
-    Clauses: every client makes at least one step, and the number depends on its own size only; the
-    start is not modified; replay is identical; a client's result does not depend on the other rows
-    of the stack. A quadratic client that works repeatedly ends at the optimum of its penalised
-    loss, ``c o / (c + weight_decay)``, which is a fixed point without momentum. Declared traits are
-    true (a plain gradient step is ``w - rate (g + weight_decay w + pull (w - theta))``, a constant
-    rate is constant, and a solver that sends only updates keeps no state).
+    Clauses: every client makes at least one step, and the number depends on its own
+        size only; the
+    start is not modified; replay is identical; a client's result does not depend on the
+    other rows of the stack. A quadratic client that works repeatedly ends at the
+    optimum of its penalised loss, ``c o / (c + weight_decay)``, which is a fixed point
+    without momentum. Declared traits are true (a plain gradient step is ``w - rate (g +
+    weight_decay w + pull (w - theta))``, a constant rate is constant, and a solver that
+    sends only updates keeps no state).
 
     Args:
         solver: the solver.
@@ -49,9 +52,9 @@ def check_solver(
     )
     _steps(solver)
     federation = SampleFederation.random(UNEQUAL, shape=(3,), classes=0, seed=seed)
-    oracle = Task(module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64").bind(
-        federation
-    )
+    oracle = Task(
+        module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64"
+    ).bind(federation)
     _row_wise(solver, oracle, federation.sizes, seed)
     _traits_hold(solver, seed)
     if fixed_point:
@@ -65,7 +68,9 @@ def work(
     order = np.argsort(-local.solver.steps_for(sizes[clients]), kind="stable")
     ordered = clients[order]
     streams = keys(seed, "work", version, ordered, 0)
-    done = local.run(start.expand(len(ordered), -1), WorkGroup(ordered, version, streams))
+    done = local.run(
+        start.expand(len(ordered), -1), WorkGroup(ordered, version, streams)
+    )
     return done.rows(np.argsort(order)).payload[UPDATE]
 
 
@@ -80,7 +85,10 @@ def _steps(solver: Solver) -> None:
     holds((steps >= 1).all(), solver, "at least one step per client", steps)
     alone = [int(solver.steps_for(sizes[k : k + 1])[0]) for k in range(len(sizes))]
     holds(
-        steps.tolist() == alone, solver, "steps depend on a client's own size only", (steps, alone)
+        steps.tolist() == alone,
+        solver,
+        "steps depend on a client's own size only",
+        (steps, alone),
     )
 
 
@@ -96,19 +104,29 @@ def _row_wise(solver: Solver, oracle: Oracle, sizes: Ints, seed: int) -> None:
     again = work(local, start, clients=clients, sizes=sizes, version=2, seed=seed)
     holds(torch.equal(together, again), solver, "replay is identical")
     for group in (clients[:1], clients[3:5], clients[::-1], clients[::3]):
-        alone = work(local, start, clients=group.copy(), sizes=sizes, version=2, seed=seed)
+        alone = work(
+            local, start, clients=group.copy(), sizes=sizes, version=2, seed=seed
+        )
         gap = float((alone - together[torch.from_numpy(group.copy())]).abs().max())
-        holds(gap < 1e-12, solver, "row-wise: a client's result does not depend on the others", gap)
+        holds(
+            gap < 1e-12,
+            solver,
+            "row-wise: a client's result does not depend on the others",
+            gap,
+        )
 
 
 def _on_all_samples(solver: Solver) -> Solver:
     """Return the same solver with steps on all samples of a client."""
-    return solver if solver.batch_size is None else with_options(solver, batch_size=None)
+    if solver.batch_size is None:
+        return solver
+    return with_options(solver, batch_size=None)
 
 
 def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
     exact = _on_all_samples(solver)
-    curvature, target = 0.8, np.array([1.0, -2.0])
+    curvature = 0.8
+    target = np.array([1.0, -2.0])
     problem = quadratics([target], curvature)
     oracle = problem.task.bind(problem)
     theta = oracle.initial(seed)
@@ -116,7 +134,10 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
     local = LocalWork.plain(oracle, exact)
     for _ in range(rounds):
         theta = (
-            theta + work(local, theta, clients=client, sizes=problem.sizes, version=0, seed=seed)[0]
+            theta
+            + work(
+                local, theta, clients=client, sizes=problem.sizes, version=0, seed=seed
+            )[0]
         )
     decay = traits_of(solver, SolverTraits).weight_decay
     optimum = torch.from_numpy(curvature * target / (curvature + decay))
@@ -127,7 +148,9 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
         "one quadratic client ends at its optimum",
         f"{theta.tolist()} for {optimum.tolist()}",
     )
-    moved = work(local, optimum, clients=client, sizes=problem.sizes, version=0, seed=seed)[0]
+    moved = work(
+        local, optimum, clients=client, sizes=problem.sizes, version=0, seed=seed
+    )[0]
     still = float(torch.linalg.vector_norm(moved))
     holds(still < 1e-12, solver, "its optimum is a fixed point", still)
 
@@ -148,14 +171,20 @@ def _traits_hold(solver: Solver, seed: int) -> None:
         )
     if traits.sends_only_updates:
         memory = memory_of(solver)
-        holds(memory is None, solver, "declared sends_only_updates: it remembers nothing", memory)
+        holds(
+            memory is None,
+            solver,
+            "declared sends_only_updates: it remembers nothing",
+            memory,
+        )
 
 
 def _plain_steps(solver: Solver, traits: SolverTraits) -> None:
     """Check three steps of the rule, with random gradients."""
     source = torch.Generator().manual_seed(0)
     start = torch.randn(2, 4, generator=source, dtype=torch.float64)
-    rule, rows = solver.rule(start, 0), start.clone()
+    rule = solver.rule(start, 0)
+    rows = start.clone()
     holds(
         rule.point is None,
         solver,
@@ -182,17 +211,28 @@ def _plain_steps(solver: Solver, traits: SolverTraits) -> None:
 def _plain_work(solver: Solver, traits: SolverTraits, seed: int) -> None:
     """Check a whole piece of work of one quadratic client."""
     exact = _on_all_samples(solver)
-    curvature, target = 0.8, np.array([1.0, -2.0])
+    curvature = 0.8
+    target = np.array([1.0, -2.0])
     problem = quadratics([target], curvature)
     local = LocalWork.plain(problem.task.bind(problem), exact)
     start = torch.tensor([0.5, 0.25], dtype=torch.float64)
-    rows, rate = start.clone(), solver.rate(0)
+    rows = start.clone()
+    rate = solver.rate(0)
     for _ in range(int(exact.steps_for(problem.sizes)[0])):
         gradient = curvature * (rows - torch.from_numpy(target))
-        rows = rows - rate * (gradient + traits.weight_decay * rows + traits.pull * (rows - start))
+        rows = rows - rate * (
+            gradient + traits.weight_decay * rows + traits.pull * (rows - start)
+        )
     reached = (
         start
-        + work(local, start, clients=np.array([0]), sizes=problem.sizes, version=0, seed=seed)[0]
+        + work(
+            local,
+            start,
+            clients=np.array([0]),
+            sizes=problem.sizes,
+            version=0,
+            seed=seed,
+        )[0]
     )
     gap = float((reached - rows).abs().max())
     holds(

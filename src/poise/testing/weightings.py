@@ -16,14 +16,18 @@ from poise.core.weights import weigh
 from poise.testing.clauses import fits, holds, quietly, setting_of
 
 
-def check_weighting(weighting: Weighting, setting: Setting | None = None, *, seed: int = 0) -> None:
+def check_weighting(
+    weighting: Weighting, setting: Setting | None = None, *, seed: int = 0
+) -> None:
     """Check the contract of weightings.
 
-    Clauses: one coefficient per row, finite and not negative for losses of any size; permuting the
-    rows permutes the coefficients; the arguments are not modified; reports that are not needed are
-    ignored; an empty cohort and a single client raise no error. Declared traits are true
-    (``proportional``: the base weights, shortened as declared; coefficients that are declared not
-    to read updates do not; ``continuous``, ``larger_losses_count_more``).
+    Clauses: one coefficient per row, finite and not negative for losses of any size;
+        permuting the
+    rows permutes the coefficients; the arguments are not modified; reports that are not
+    needed are ignored; an empty cohort and a single client raise no error. Declared
+    traits are true (``proportional``: the base weights, shortened as declared;
+    coefficients that are declared not to read updates do not; ``continuous``,
+    ``larger_losses_count_more``).
     """
     where = setting_of() if setting is None else setting
     fits(weighting, where)
@@ -45,7 +49,9 @@ def check_weighting(weighting: Weighting, setting: Setting | None = None, *, see
         _well_formed(weighting, _rows(table, rows))
 
 
-def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float) -> dict[str, Any]:
+def _cohort(
+    setting: Setting, rng: np.random.Generator, round: int, scale: float
+) -> dict[str, Any]:
     m = min(5, setting.clients)
     clients = rng.choice(setting.clients, m, replace=False)
     stack = scale * rng.standard_normal((m, 7))
@@ -78,26 +84,59 @@ def _coefficients(weighting: Weighting, table: dict[str, Any], clause: str) -> F
     given["stack"] = torch.from_numpy(given["stack"])
     updates = RoundUpdates.of_columns(base, **given)
     coefficients = quietly(lambda: weigh(weighting, updates), weighting, clause)
-    holds(np.array_equal(base, table["base"]), weighting, "the base weights are not modified")
+    holds(
+        np.array_equal(base, table["base"]),
+        weighting,
+        "the base weights are not modified",
+    )
     for name, value in given.items():
-        holds(np.array_equal(value, table[name]), weighting, "the reports are not modified", name)
+        holds(
+            np.array_equal(value, table[name]),
+            weighting,
+            "the reports are not modified",
+            name,
+        )
     return np.asarray(coefficients)
 
 
 def _well_formed(weighting: Weighting, table: dict[str, Any]) -> None:
     m = len(table["base"])
     coefficients = _coefficients(weighting, table, f"a cohort of {m}")
-    holds(coefficients.shape == (m,), weighting, "one coefficient per row", coefficients.shape)
     holds(
-        coefficients.dtype == np.float64, weighting, "coefficients are float64", coefficients.dtype
+        coefficients.shape == (m,),
+        weighting,
+        "one coefficient per row",
+        coefficients.shape,
     )
-    holds(np.isfinite(coefficients).all(), weighting, "coefficients are finite", coefficients)
-    holds((coefficients >= 0).all(), weighting, "coefficients are not negative", coefficients)
+    holds(
+        coefficients.dtype == np.float64,
+        weighting,
+        "coefficients are float64",
+        coefficients.dtype,
+    )
+    holds(
+        np.isfinite(coefficients).all(),
+        weighting,
+        "coefficients are finite",
+        coefficients,
+    )
+    holds(
+        (coefficients >= 0).all(),
+        weighting,
+        "coefficients are not negative",
+        coefficients,
+    )
     again = _coefficients(weighting, table, "replay")
-    holds(np.array_equal(coefficients, again), weighting, "same reports, same coefficients")
+    holds(
+        np.array_equal(coefficients, again),
+        weighting,
+        "same reports, same coefficients",
+    )
 
 
-def _equivariant(weighting: Weighting, table: dict[str, Any], rng: np.random.Generator) -> None:
+def _equivariant(
+    weighting: Weighting, table: dict[str, Any], rng: np.random.Generator
+) -> None:
     order = rng.permutation(len(table["base"]))
     coefficients = _coefficients(weighting, table, "a cohort")
     permuted = _coefficients(weighting, _rows(table, order), "a permuted cohort")
@@ -109,7 +148,9 @@ def _equivariant(weighting: Weighting, table: dict[str, Any], rng: np.random.Gen
 
 
 def _ignores_what_it_does_not_need(weighting: Weighting, table: dict[str, Any]) -> None:
-    least = {k: None if k in LOSS_REPORTS - weighting.needs else v for k, v in table.items()}
+    least = {
+        k: None if k in LOSS_REPORTS - weighting.needs else v for k, v in table.items()
+    }
     same = np.array_equal(
         _coefficients(weighting, least, "no more than it needs"),
         _coefficients(weighting, table, "all"),
@@ -133,7 +174,9 @@ def _traits_hold(weighting: Weighting, table: dict[str, Any]) -> None:
             coefficients,
         )
     if not traits.reads_updates:
-        other = _coefficients(weighting, {**table, "norms": 10 * table["norms"]}, "longer updates")
+        other = _coefficients(
+            weighting, {**table, "norms": 10 * table["norms"]}, "longer updates"
+        )
         holds(
             np.array_equal(coefficients, other),
             weighting,
@@ -141,7 +184,9 @@ def _traits_hold(weighting: Weighting, table: dict[str, Any]) -> None:
         )
     if traits.continuous:
         nudged = _coefficients(
-            weighting, {**table, "loss_before": table["loss_before"] * (1 + 1e-12)}, "a nudge"
+            weighting,
+            {**table, "loss_before": table["loss_before"] * (1 + 1e-12)},
+            "a nudge",
         )
         near = np.allclose(nudged, coefficients, rtol=1e-5, atol=1e-9)
         holds(
@@ -154,7 +199,9 @@ def _traits_hold(weighting: Weighting, table: dict[str, Any]) -> None:
         row = int(np.argmin(table["loss_before"]))
         losses = table["loss_before"].copy()
         losses[row] *= 2
-        raised = _coefficients(weighting, {**table, "loss_before": losses}, "a larger loss")
+        raised = _coefficients(
+            weighting, {**table, "loss_before": losses}, "a larger loss"
+        )
         holds(
             raised[row] >= coefficients[row] * (1 - 1e-12),
             weighting,

@@ -1,4 +1,5 @@
-"""Asynchronous learning: how often each client contributes, and the cost of stale updates.
+"""Asynchronous learning: how often each client contributes, and the cost of stale
+updates.
 
 Source: [Fraboni 2023, ch. 4].
 """
@@ -68,7 +69,9 @@ def windows_of(tau: Floats, dt: float | None) -> Floats:
 
 
 def _window_length(dt: float | None) -> float:
-    require(dt is not None and dt > 0, "FedFix needs the length of a window", "give dt=")
+    require(
+        dt is not None and dt > 0, "FedFix needs the length of a window", "give dt="
+    )
     assert dt is not None
     return dt
 
@@ -86,9 +89,10 @@ def _common_multiple(numbers: Sequence[int]) -> float:
 def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
     """The largest staleness ``n - rho_i(n)``.
 
-    Synchronous 0; asynchronous ``sum_{j != i} ceil(tau_i/tau_j)`` of the slowest client; FedFix
-    ``ceil(tau_max/dt) - 1``. (The paper counts FedFix's staleness from 1, as ceil(tau_max/dt); a
-    client that answers in the window in which it started has used the newest model.)
+    Synchronous 0; asynchronous ``sum_{j != i} ceil(tau_i/tau_j)`` of the slowest
+    client; FedFix ``ceil(tau_max/dt) - 1``. (The paper counts FedFix's staleness from
+    1, as ceil(tau_max/dt); a client that answers in the window in which it started has
+    used the newest model.)
 
     >>> staleness("asynchronous", [1.0, 0.5]), staleness("fixed-window", [1.0, 0.5], 0.4)
     (2.0, 2.0)
@@ -105,8 +109,11 @@ def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
     return float(np.ceil(times[slowest] / others * (1 - SAME)).sum())
 
 
-def aggregations(scheme: Scheme, tau: ArrayLike, time: float, dt: float | None = None) -> float:
-    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, rounded down.
+def aggregations(
+    scheme: Scheme, tau: ArrayLike, time: float, dt: float | None = None
+) -> float:
+    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, rounded
+    down.
 
     >>> aggregations("asynchronous", [1.0, 0.5], 4.0)
     12.0
@@ -126,7 +133,8 @@ def aggregations(scheme: Scheme, tau: ArrayLike, time: float, dt: float | None =
 def participation(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> Floats:
     """f_i: the share of aggregations to which client i contributes.
 
-    Synchronous 1; asynchronous ``(1/tau_i)/sum_j 1/tau_j``; FedFix ``1/ceil(tau_i/dt)``.
+    Synchronous 1; asynchronous ``(1/tau_i)/sum_j 1/tau_j``; FedFix
+    ``1/ceil(tau_i/dt)``.
 
     >>> participation("asynchronous", [1.0, 0.25])
     array([0.2, 0.8])
@@ -159,11 +167,11 @@ def asynchronous_bound(
 ) -> Terms:
     """``(1/N) sum_n (1/K) sum_k E L~(theta_nk) - L~(theta~)``, the mean loss gap.
 
-    It is at most e_F + e_K + e_alpha + e_beta + e_W. With the constants of the proof: h =
-    server_rate * rate, r = max(1, sum_of_weights), D = 6 rate^2 (K-1)^2 L^2, s = 4 L R + 2 Sigma,
-    g = h + 16 r L h^2 K^2 tau^2; e_F = |theta_0 - theta~|^2/(h K N), e_K = 4 D R + 6 r rate^2
-    (K-1)^2 L s, e_alpha = alpha g (24 r L R + (3 r^2 D + 6 r^2 max q) s), e_beta = beta g (12 r L R
-    + 6 r^2 s), e_W = r h K (W-1) G^2.
+    It is at most e_F + e_K + e_alpha + e_beta + e_W. With the constants of the proof: h
+    = server_rate * rate, r = max(1, sum_of_weights), D = 6 rate^2 (K-1)^2 L^2, s = 4 L
+    R + 2 Sigma, g = h + 16 r L h^2 K^2 tau^2; e_F = |theta_0 - theta~|^2/(h K N), e_K =
+    4 D R + 6 r rate^2 (K-1)^2 L s, e_alpha = alpha g (24 r L R + (3 r^2 D + 6 r^2 max
+    q) s), e_beta = beta g (12 r L R + 6 r^2 s), e_W = r h K (W-1) G^2.
 
     Args:
         problem: L, G^2, the distance of the start from the optimum of L~.
@@ -172,11 +180,11 @@ def asynchronous_bound(
         rate: local learning rate.
         staleness: tau, the largest.
         window: W.
-        covariance: alpha: 1 for synchronous learning and FedFix, 0 where every arrival is an
-            aggregation of its own.
+        covariance: alpha: 1 for synchronous learning and FedFix, 0 where every arrival
+            is an aggregation of its own.
         excess: beta = max(d_i - alpha q_i): 0 for the former, max d_i for the latter.
-        residual: R, how far the objectives of single aggregations are from their mean, at the
-            optimum of that mean.
+        residual: R, how far the objectives of single aggregations are from their mean,
+            at the optimum of that mean.
         variance: Sigma = sum_i q_i E |grad L_i(theta~, xi)|^2.
         largest: max_i q_i(n).
         server_rate: eta_g.
@@ -188,7 +196,8 @@ def asynchronous_bound(
     >>> asynchronous_bound(calm, 1, 100, 0.01, **schedule, **noise).total
     4.0
 
-    Source: [Fraboni 2023, Thm 4.1 and 4.3]; constants of eq. C.58 and C.61, eq. 4.24 for e_W, eq.
+    Source: [Fraboni 2023, Thm 4.1 and 4.3]; constants of eq. C.58 and C.61, eq. 4.24
+        for e_W, eq.
     C.63 for the learning rate.
     """
     L = problem.smoothness
@@ -201,17 +210,25 @@ def asynchronous_bound(
     squared = 3 * drift + 6 * largest
     values = {
         "start": problem.distance / (h * K * rounds),
-        "local work": 4 * drift * residual + 6 * r * rate**2 * (K - 1) ** 2 * L * spread,
-        "together": covariance * late * (24 * r * L * residual + r**2 * squared * spread),
+        "local work": 4 * drift * residual
+        + 6 * r * rate**2 * (K - 1) ** 2 * L * spread,
+        "together": covariance
+        * late
+        * (24 * r * L * residual + r**2 * squared * spread),
         "alone": excess * late * (12 * r * L * residual + 6 * r**2 * spread),
         "window": r * h * K * (window - 1) * problem.gradient if window > 1 else 0.0,
     }
     most = min(1.0, 1 / (3 * r**2 * server_rate * (staleness + 1))) / (48 * K * L)
     assumptions = (
-        Assumption("every client's loss is smooth and convex", problem.convexity >= 0 or None),
+        Assumption(
+            "every client's loss is smooth and convex", problem.convexity >= 0 or None
+        ),
         Assumption(f"learning rate at most {most:.3g}", bool(rate <= most)),
         Assumption(
-            "the schedule repeats itself after W aggregations, and W divides their number",
+            (
+                "the schedule repeats itself after W aggregations, and W divides their "
+                "number"
+            ),
             window < inf,
         ),
     )
@@ -223,8 +240,11 @@ def asynchronous_bound(
     )
 
 
-def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate: float) -> Terms:
-    """``|grad L|^2`` of the intended objective L while a run minimises the surrogate L~.
+def surrogate_gap(
+    problem: Problem, chi2: float, heterogeneity: float, surrogate: float
+) -> Terms:
+    """``|grad L|^2`` of the intended objective L while a run minimises the surrogate
+    L~.
 
     It is at most ``4L chi^2 (L~(theta) - sum q~_i F_i*) + 4L (L~ - L~*)``.
 
@@ -237,7 +257,8 @@ def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate
     >>> surrogate_gap(Problem(1.0), 0.5, 1.0, 0.0).total
     2.0
 
-    Source: [Fraboni 2023, Thm 4.2, Lemma C.7 and eq. C.70], where every client contributes.
+    Source: [Fraboni 2023, Thm 4.2, Lemma C.7 and eq. C.70], where every client
+        contributes.
     """
     L = problem.smoothness
     values = {
@@ -267,9 +288,9 @@ def fedfix_terms(
 ) -> Terms:
     """The terms of FedFix's bound after a time T, up to numerical constants.
 
-    With N = T/dt and t = ceil(tau_max/dt): |theta_0 - theta*|^2/sqrt(KN), (K-1)/N (R + Sigma),
-    (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), (W-1)/sqrt(KN). The first two fall with more
-    aggregations, that is with a short dt, the others with fresher updates.
+    With N = T/dt and t = ceil(tau_max/dt): |theta_0 - theta*|^2/sqrt(KN), (K-1)/N (R +
+    Sigma), (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), (W-1)/sqrt(KN). The first two fall
+    with more aggregations, that is with a short dt, the others with fresher updates.
 
     Args:
         tau: times of the clients.
@@ -287,7 +308,9 @@ def fedfix_terms(
     """
     count = aggregations("fixed-window", tau, time, dt)
     late = staleness("fixed-window", tau, dt) + 1
-    require(count >= 1, f"no window of length {dt} ends within {time}", "give a shorter dt")
+    require(
+        count >= 1, f"no window of length {dt} ends within {time}", "give a shorter dt"
+    )
     root = sqrt(steps * count)
     spread = residual + late * variance / len(np.asarray(tau))
     values = {
@@ -320,5 +343,11 @@ def best_window(
     longest = float(np.asarray(tau, dtype=np.float64).max())
     lengths = [longest / k for k in range(1, parts + 1)]
     candidates = [dt for dt in lengths if ceil(dt) and dt <= time]
-    require(len(candidates) > 0, f"no window ends within {time}", "give more time, or more parts")
-    return min(candidates, key=lambda dt: fedfix_terms(tau, dt, time, steps, **constants).total)
+    require(
+        len(candidates) > 0,
+        f"no window ends within {time}",
+        "give more time, or more parts",
+    )
+    return min(
+        candidates, key=lambda dt: fedfix_terms(tau, dt, time, steps, **constants).total
+    )

@@ -1,8 +1,9 @@
 """The Ornstein-Uhlenbeck model of a federation with free-riders [Fraboni 2023, ch. 6].
 
-A fair client j starts from theta and returns ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
-1)``, independently in every coordinate; free-riders return theta, or ``theta + phi N(0, 1)``. N is
-the number of all declared samples, M_K the number that free-riders declare.
+A fair client j starts from theta and returns ``eta_j theta + (1 - eta_j) theta*_j +
+rho_j N(0, 1)``, independently in every coordinate; free-riders return theta, or ``theta
++ phi N(0, 1)``. N is the number of all declared samples, M_K the number that
+free-riders declare.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True, eq=False)
 class FairClients:
-    r"""Fair clients, which return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
+    r"""Fair clients, which return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
+    1)``.
 
     Args:
         samples: M_j, (J,).
-        eta: (J,) the share of the received model that remains after local work, in [0, 1).
+        eta: (J,) the share of the received model that remains after local work, in [0,
+            1).
         rho: (J,) standard deviation that the local SGD adds.
     """
 
@@ -31,13 +34,16 @@ class FairClients:
     rho: Floats
 
     def __post_init__(self) -> None:
-        given = [np.asarray(values, float) for values in (self.samples, self.eta, self.rho)]
+        given = [
+            np.asarray(values, float) for values in (self.samples, self.eta, self.rho)
+        ]
         columns = np.broadcast_arrays(*(np.atleast_1d(values) for values in given))
         for name, column in zip(("samples", "eta", "rho"), columns, strict=True):
             object.__setattr__(self, name, np.array(column))
         require(bool((self.samples > 0).all()), "FairClients: samples must be positive")
         require(
-            bool(((self.eta >= 0) & (self.eta < 1)).all()), "FairClients: eta must lie in [0, 1)"
+            bool(((self.eta >= 0) & (self.eta < 1)).all()),
+            "FairClients: eta must lie in [0, 1)",
         )
         require(bool((self.rho >= 0).all()), "FairClients: rho must be at least 0")
 
@@ -48,7 +54,10 @@ class FairClients:
 
     def declared(self, free_rider_samples: float) -> float:
         """Return N, the number of all declared samples."""
-        require(free_rider_samples >= 0, f"free-riders cannot declare {free_rider_samples} samples")
+        require(
+            free_rider_samples >= 0,
+            f"free-riders cannot declare {free_rider_samples} samples",
+        )
         return float(self.samples.sum() + free_rider_samples)
 
 
@@ -62,10 +71,11 @@ def ornstein_uhlenbeck(
     noise: ArrayLike,
     mu: float = 0.0,
 ) -> FairClients:
-    r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is FedAvg).
+    r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is
+    FedAvg).
 
-    ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``, ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j + mu)``,
-    ``rho_j^2 = (lr/S) sigma_j^2 / (2 (r_j + mu)) (1 - gamma_j^2)``.
+    ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``, ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j
+    + mu)``, ``rho_j^2 = (lr/S) sigma_j^2 / (2 (r_j + mu)) (1 - gamma_j^2)``.
 
     Args:
         samples: M_j of each fair client.
@@ -86,7 +96,9 @@ def ornstein_uhlenbeck(
     sizes = np.atleast_1d(np.asarray(samples, dtype=float))
     sigma = np.atleast_1d(np.asarray(noise, dtype=float))
     pull = np.atleast_1d(np.asarray(curvature, dtype=float)) + mu
-    require(bool((pull > 0).all()), "ornstein_uhlenbeck: curvature + mu must be positive")
+    require(
+        bool((pull > 0).all()), "ornstein_uhlenbeck: curvature + mu must be positive"
+    )
     gamma = np.exp(-lr * pull * epochs * sizes / batch_size)
     rho = np.sqrt(lr / batch_size * sigma**2 / (2 * pull) * (1 - gamma**2))
     return FairClients(sizes, eta=gamma + mu * (1 - gamma) / pull, rho=rho)
@@ -115,11 +127,13 @@ def difference(
     noise_with: ArrayLike,
     disguise: ArrayLike = 0.0,
 ) -> Floats:
-    r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
+    r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T +
+    1,).
 
-    ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h = `contraction`,
-    ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta - theta*_j) + theta*_j])``,
-    ``nu = sum_j M_j/(N - M_K) rho_j zeta_j`` and ``nu~ = sum_j (M_j/N) rho_j zeta~_j``.
+    ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h =
+    `contraction`, ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta -
+    theta*_j) + theta*_j])``, ``nu = sum_j M_j/(N - M_K) rho_j zeta_j`` and ``nu~ =
+    sum_j (M_j/N) rho_j zeta~_j``.
 
     Args:
         fair: the fair clients.
@@ -128,7 +142,8 @@ def difference(
         theta: the fair models theta^0 … theta^(T-1), (T,).
         noise: zeta of the fair run, (T, J), standard normal.
         noise_with: zeta~ of the run with free-riders, (T, J).
-        disguise: ``sum_k (M_k/N) phi_k epsilon_k`` of each round, (T,); 0 for plain free-riders.
+        disguise: ``sum_k (M_k/N) phi_k epsilon_k`` of each round, (T,); 0 for plain
+            free-riders.
 
     >>> fair = FairClients([1.0], [0.5], [0.0])
     >>> difference(fair, [0.0], 1.0, [1.0, 0.5], np.zeros((2, 1)), np.zeros((2, 1)))
@@ -159,22 +174,25 @@ def asymptotic_variance(
 ) -> float:
     r"""The exact variance of theta~ - theta after many rounds.
 
-    theta~ and theta are the models of two independent runs, with and without free-riders:
-    ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j rho_j/N)^2 + sum_K (M_k
-    phi_k/N)^2] / (1 - h^2)`` with ``eps_f = sum_J M_j eta_j/(N - M_K)`` and h = `contraction`. Each
-    run is a first-order autoregression. Without disguise the variance falls as M_K grows.
+    theta~ and theta are the models of two independent runs, with and without
+    free-riders: ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j
+    rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)`` with ``eps_f = sum_J M_j eta_j/(N
+    - M_K)`` and h = `contraction`. Each run is a first-order autoregression. Without
+      disguise the variance falls as M_K grows.
 
     Args:
         fair: the fair clients.
         free_rider_samples: M_K.
-        phi: the constant noise phi_k of each disguised free-rider; empty for plain free-riders.
+        phi: the constant noise phi_k of each disguised free-rider; empty for plain
+            free-riders.
         declared: M_k of each disguised free-rider; by default equal shares of M_K.
 
     >>> fair = FairClients([50.0, 50.0], [0.5, 0.5], [0.1, 0.1])
     >>> [round(asymptotic_variance(fair, m), 5) for m in (0.0, 100.0)]
     [0.01333, 0.00952]
 
-    Source: [Fraboni 2023, Thm 6.2, 6.3 and Cor. 6.1], corrected: the process theta itself has
+    Source: [Fraboni 2023, Thm 6.2, 6.3 and Cor. 6.1], corrected: the process theta
+        itself has
     memory eps_f, not h; the proof (E.27 to E.36) misses the difference.
     """
     n = fair.declared(free_rider_samples)
@@ -193,8 +211,8 @@ def printed_variance(
 ) -> float:
     r"""The variance of theta~ - theta as Theorems 6.2, 6.3 and Corollary 6.1 print it.
 
-    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``;
-    equals `asymptotic_variance` only where M_K = 0.
+    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 /
+    (1 - h^2)``; equals `asymptotic_variance` only where M_K = 0.
 
     Args:
         fair: the fair clients.
@@ -216,13 +234,18 @@ def printed_variance(
     return total / (1 - contraction(fair, free_rider_samples) ** 2)
 
 
-def _disguise(n: float, free_rider_samples: float, phi: ArrayLike, declared: ArrayLike) -> float:
+def _disguise(
+    n: float, free_rider_samples: float, phi: ArrayLike, declared: ArrayLike
+) -> float:
     """``sum_K (M_k phi_k / N)^2``."""
     scales = np.atleast_1d(np.asarray(phi, dtype=float))
     if not len(scales):
         return 0.0
     given = np.atleast_1d(np.asarray(declared, dtype=float))
-    samples = given if len(given) else np.full(len(scales), free_rider_samples / len(scales))
+    if len(given):
+        samples = given
+    else:
+        samples = np.full(len(scales), free_rider_samples / len(scales))
     require(
         len(samples) == len(scales),
         f"{len(scales)} values of phi, but {len(samples)} declared sizes",

@@ -1,4 +1,6 @@
-"""The objective that a scheme really minimises, and its distance from the intended one."""
+"""The objective that a scheme really minimises, and its distance from the intended
+one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from poise.core.types import Floats, Ints
 
 
 def normalised(weights: ArrayLike) -> Floats:
-    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights q.
+    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights
+    q.
 
     >>> normalised([1.0, 3.0])
     array([0.25, 0.75])
@@ -18,12 +21,16 @@ def normalised(weights: ArrayLike) -> Floats:
     Source: [Fraboni 2023, §4.2.5].
     """
     q = np.asarray(weights, dtype=np.float64)
-    require(bool((q >= 0).all()) and q.sum() > 0, "mean weights must be 0 or more, and not all 0")
+    require(
+        bool((q >= 0).all()) and q.sum() > 0,
+        "mean weights must be 0 or more, and not all 0",
+    )
     return np.asarray(q / q.sum())
 
 
 def chi_squared(importance: ArrayLike, objective: ArrayLike) -> float:
-    """``chi^2 = sum_i (p_i - q~_i)^2 / q~_i``; inf where a client with p_i > 0 never contributes.
+    """``chi^2 = sum_i (p_i - q~_i)^2 / q~_i``; inf where a client with p_i > 0 never
+    contributes.
 
     >>> chi_squared([0.5, 0.5], [0.25, 0.75])
     0.3333333333333333
@@ -38,11 +45,14 @@ def chi_squared(importance: ArrayLike, objective: ArrayLike) -> float:
     return float(((p[counted] - q[counted]) ** 2 / q[counted]).sum())
 
 
-def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.0) -> Floats:
+def local_progress(
+    steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.0
+) -> Floats:
     """``a_i = |a_i|_1``: the number of plain gradient steps that K_i local steps equal.
 
-    K without momentum; with momentum b the k-th gradient moves the model by ``(1 - b^(K-k)) / (1 -
-    b)`` in total; with FedProx's pull ``c = lr * mu`` by ``(1 - c)^(K-1-k)``.
+    K without momentum; with momentum b the k-th gradient moves the model by ``(1 -
+    b^(K-k)) / (1 - b)`` in total; with FedProx's pull ``c = lr * mu`` by ``(1 -
+    c)^(K-1-k)``.
 
     Args:
         steps: K_i.
@@ -61,12 +71,17 @@ def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.
         "set momentum or pull to 0",
     )
     if momentum:
-        return np.asarray((k - momentum * (1 - momentum**k) / (1 - momentum)) / (1 - momentum))
-    return np.asarray((1 - (1 - pull) ** k) / pull) if pull else k
+        return np.asarray(
+            (k - momentum * (1 - momentum**k) / (1 - momentum)) / (1 - momentum)
+        )
+    if pull:
+        return np.asarray((1 - (1 - pull) ** k) / pull)
+    return k
 
 
 def with_local_work(weights: ArrayLike, progress: ArrayLike) -> Floats:
-    """``w_i = q_i a_i / sum_j q_j a_j``: more local work counts more (objective inconsistency).
+    """``w_i = q_i a_i / sum_j q_j a_j``: more local work counts more (objective
+    inconsistency).
 
     >>> with_local_work([0.5, 0.5], [1.0, 3.0])
     array([0.25, 0.75])
@@ -84,4 +99,7 @@ def total_variation(importance: ArrayLike, objective: ArrayLike) -> float:
     >>> total_variation([0.5, 0.5], [0.25, 0.75])
     0.25
     """
-    return float(np.abs(np.asarray(importance, dtype=np.float64) - normalised(objective)).sum() / 2)
+    return float(
+        np.abs(np.asarray(importance, dtype=np.float64) - normalised(objective)).sum()
+        / 2
+    )

@@ -10,7 +10,8 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def perturbed_contraction(problem: Problem, beta: float) -> float:
-    """``1 - mu / ((beta + 2) L)``: the share of the distance that remains after a round.
+    """``1 - mu / ((beta + 2) L)``: the share of the distance that remains after a
+    round.
 
     At the fixed rate; beta = 1 is FedAvg.
 
@@ -33,10 +34,10 @@ def perturbed_bound(
 ) -> Terms:
     """``E f(w_t) - f*`` of the perturbed gradient on strongly convex losses.
 
-    ``fixed``, gamma = 1/(2 L E): (L D/mu)(1 - mu/((beta + 2) L))^t + S sigma^2/(4 mu) + 3 L
-    Gamma/(2 mu) + 2 A E^2 G^2/mu + beta (1 - beta) E G^2/(8 L); ``falling``, gamma_t = 4/(mu E
-    (8L/mu + t)): (L/mu) (8L/mu)/(8L/mu + t) (D + S sigma^2/(L E) + 6 Gamma/E + 8 A E G^2/L + mu
-    beta (1 - beta) G^2/(2 L^2)).
+    ``fixed``, gamma = 1/(2 L E): (L D/mu)(1 - mu/((beta + 2) L))^t + S sigma^2/(4 mu) +
+    3 L Gamma/(2 mu) + 2 A E^2 G^2/mu + beta (1 - beta) E G^2/(8 L); ``falling``,
+    gamma_t = 4/(mu E (8L/mu + t)): (L/mu) (8L/mu)/(8L/mu + t) (D + S sigma^2/(L E) + 6
+    Gamma/E + 8 A E G^2/L + mu beta (1 - beta) G^2/(2 L^2)).
 
     Args:
         problem: the constants.
@@ -60,7 +61,10 @@ def perturbed_bound(
     mixed = beta * (1 - beta)
     if rate == "fixed":
         values = {
-            "start": L * problem.gap / mu * perturbed_contraction(problem, beta) ** rounds,
+            "start": L
+            * problem.gap
+            / mu
+            * perturbed_contraction(problem, beta) ** rounds,
             "noise": noise / (4 * mu),
             "heterogeneity": 3 * L * problem.heterogeneity / (2 * mu),
             "drift": 2 * apart * steps**2 * G2 / mu,
@@ -97,10 +101,12 @@ def perturbed_bound(
 def perturbed_stationary(
     problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed"
 ) -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient; losses of any shape.
+    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient; losses of
+    any shape.
 
-    ``fixed``, gamma = 1/(2 L sqrt(TE)): (4 L D + S sigma^2/2)/sqrt(T E) + A E G^2/T; ``falling``,
-    gamma_t = 1/(2 L sqrt(E)(t + 1)): (4 L D/sqrt(E) + S sigma^2/sqrt(E) + 3 A E G^2/8)/ln(T + 1).
+    ``fixed``, gamma = 1/(2 L sqrt(TE)): (4 L D + S sigma^2/2)/sqrt(T E) + A E G^2/T;
+    ``falling``, gamma_t = 1/(2 L sqrt(E)(t + 1)): (4 L D/sqrt(E) + S sigma^2/sqrt(E) +
+    3 A E G^2/8)/ln(T + 1).
 
     Args:
         problem: L, sigma^2, G^2, gap (above any lower bound of f), importance.
@@ -149,7 +155,8 @@ def perturbed_stationary(
 
 
 def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> float:
-    """``E = (A/(2B))^(2/3) T^(1/3)``: the local steps with the least bound on the squared gradient.
+    """``E = (A/(2B))^(2/3) T^(1/3)``: the local steps with the least bound on the
+    squared gradient.
 
     After T rounds, with A = 4 L D + S sigma^2/2 and B = G^2 (4 + (1 - beta)^2 + 8 (1 -
     1/beta)^2). The result is not a whole number.
@@ -169,7 +176,9 @@ def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> fl
     gain = 4 * problem.smoothness * problem.gap + problem.squares * problem.noise / 2
     loss = problem.gradient * _spread(beta, "fixed")
     require(
-        loss > 0, "the best number of steps needs a gradient bound G^2 above 0", "give gradient="
+        loss > 0,
+        "the best number of steps needs a gradient bound G^2 above 0",
+        "give gradient=",
     )
     return float((gain / (2 * loss)) ** (2 / 3) * rounds ** (1 / 3))
 
@@ -185,7 +194,8 @@ def unavoidable_perturbed_error(
     noise: float,
     squares: float,
 ) -> Terms:
-    """A lower bound of the perturbed gradient's error on the problem of `unavoidable_error`.
+    """A lower bound of the perturbed gradient's error on the problem of
+    `unavoidable_error`.
 
     min{ D (beta/4)^(2t), (3 A^2 G^2/(128 E^2 mu) + 3 S sigma^2/(64 E mu))/(t + 1)^2 },
     A = 1 - (1 - rate beta mu)^(E-1), where the neighbours' mean is the model itself.
@@ -211,7 +221,8 @@ def unavoidable_perturbed_error(
     drift = 3 * share**2 * gradient / (128 * steps**2 * mu)
     values = {
         "start": gap * (beta / 4) ** (2 * rounds),
-        "drift and noise": (drift + 3 * squares * noise / (64 * steps * mu)) / (rounds + 1) ** 2,
+        "drift and noise": (drift + 3 * squares * noise / (64 * steps * mu))
+        / (rounds + 1) ** 2,
     }
     assumptions = (
         Assumption("E ≥ 2", steps >= 2),

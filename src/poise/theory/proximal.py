@@ -1,4 +1,5 @@
-"""FedProx, and FedAvg as its case alpha = 0: convergence rates, and a lower bound of the error.
+"""FedProx, and FedAvg as its case alpha = 0: convergence rates, and a lower bound of
+the error.
 
 Source: [Buttaci 2024, §4.2].
 """
@@ -15,7 +16,8 @@ Rate = Literal["fixed", "falling"]
 
 
 def fedprox_contraction(problem: Problem, alpha: float = 0.0) -> float:
-    """``1 - mu / (3 (alpha + L))``: the share of the distance that remains after a round.
+    """``1 - mu / (3 (alpha + L))``: the share of the distance that remains after a
+    round.
 
     At the fixed rate; alpha = 0 is FedAvg.
 
@@ -32,10 +34,10 @@ def fedprox_bound(
 ) -> Terms:
     """``E f(w_t) - f*`` of FedProx on strongly convex losses.
 
-    ``fixed``, gamma = 1/(2 La E): (L D/mu)(1 - mu/(3 La))^t + (L/La)(S sigma^2/(4 mu) + 3 L
-    Gamma/(2 mu) + 2 E^2 G^2/mu); ``falling``, gamma_t = 4/(mu E (8 La/mu + t)): (L/mu)
-    (8La/mu)/(8La/mu + t) (D + S sigma^2/(La E) + 6 L Gamma/(La E) + 8 E G^2/La). La = alpha + L, S
-    = sum p_i^2, D = f(w_0) - f*.
+    ``fixed``, gamma = 1/(2 La E): (L D/mu)(1 - mu/(3 La))^t + (L/La)(S sigma^2/(4 mu) +
+    3 L Gamma/(2 mu) + 2 E^2 G^2/mu); ``falling``, gamma_t = 4/(mu E (8 La/mu + t)):
+    (L/mu) (8La/mu)/(8La/mu + t) (D + S sigma^2/(La E) + 6 L Gamma/(La E) + 8 E G^2/La).
+    La = alpha + L, S = sum p_i^2, D = f(w_0) - f*.
 
     Args:
         problem: the constants.
@@ -60,7 +62,10 @@ def fedprox_bound(
     if rate == "fixed":
         scale = L / pulled
         values = {
-            "start": L * problem.gap / mu * fedprox_contraction(problem, alpha) ** rounds,
+            "start": L
+            * problem.gap
+            / mu
+            * fedprox_contraction(problem, alpha) ** rounds,
             "noise": scale * noise / (4 * mu),
             "heterogeneity": scale * 3 * L * spread / (2 * mu),
             "drift": scale * 2 * steps**2 * drift / mu,
@@ -96,9 +101,11 @@ def _conditions(problem: Problem, rate: Rate) -> tuple[Assumption, ...]:
 def fedprox_stationary(
     problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed"
 ) -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of FedProx; losses need not be convex.
+    """``E |grad f(w)|^2`` at a random local model of FedProx; losses need not be
+    convex.
 
-    ``fixed``, gamma = 1/(2 La sqrt(TE)); ``falling``, gamma_t = 1/(2 La sqrt(E) (t + 1)).
+    ``fixed``, gamma = 1/(2 La sqrt(TE)); ``falling``, gamma_t = 1/(2 La sqrt(E) (t +
+    1)).
 
     Args:
         problem: L, sigma^2, G^2, gap (above any lower bound of f), importance.
@@ -138,7 +145,10 @@ def fedprox_stationary(
             / slow,
             "drift": G2 * 3 * L**2 * E / pulled**2 / slow,
         }
-    rates = {"fixed": "1/(2 (α + L) √(T E))", "falling": "1/(2 (α + L) √E (t + 1)) in round t"}
+    rates = {
+        "fixed": "1/(2 (α + L) √(T E))",
+        "falling": "1/(2 (α + L) √E (t + 1)) in round t",
+    }
     assumptions = (
         problem.bounded(),
         Assumption("all clients take part, with weights p"),
@@ -153,11 +163,12 @@ def fedprox_stationary(
 
 
 def best_steps(problem: Problem, beta: float = 1.0) -> float:
-    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least error.
+    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least
+    error.
 
-    At the falling rate. A = 1 for FedAvg and FedProx with any pull; for the perturbed gradient A =
-    4 + (1 - beta)^2 + 32 (1 - 1/beta)^2. The result is not a whole number: round it, and take at
-    least 1.
+    At the falling rate. A = 1 for FedAvg and FedProx with any pull; for the perturbed
+    gradient A = 4 + (1 - beta)^2 + 32 (1 - 1/beta)^2. The result is not a whole number:
+    round it, and take at least 1.
 
     Args:
         problem: L, sigma^2, G^2, Gamma, importance.
@@ -175,7 +186,9 @@ def best_steps(problem: Problem, beta: float = 1.0) -> float:
         "give gradient=",
     )
     factor = 1.0 if beta == 1 else 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
-    gain = problem.squares * problem.noise + 6 * problem.smoothness * problem.heterogeneity
+    gain = (
+        problem.squares * problem.noise + 6 * problem.smoothness * problem.heterogeneity
+    )
     return sqrt(gain / (8 * factor)) / sqrt(problem.gradient)
 
 
@@ -190,11 +203,12 @@ def unavoidable_error(
     noise: float,
     squares: float,
 ) -> Terms:
-    """A lower bound of FedProx's error on one problem after t rounds, at any small learning rate.
+    """A lower bound of FedProx's error on one problem after t rounds, at any small
+    learning rate.
 
-    min{ D (1 - 3 mu/(4 (alpha + mu)))^(2t), (3 mu^3 A^2 G^2/(128 E^2 (alpha + mu)^4) + 3 mu S
-    sigma^2/(64 E (alpha + mu)^2))/(t + 1)^2 }, A = 1 - (1 - rate (alpha + mu))^(E-1). Half of the
-    clients have mu w^2/2 + G w, half mu w^2/4 - G w.
+    min{ D (1 - 3 mu/(4 (alpha + mu)))^(2t), (3 mu^3 A^2 G^2/(128 E^2 (alpha + mu)^4) +
+    3 mu S sigma^2/(64 E (alpha + mu)^2))/(t + 1)^2 }, A = 1 - (1 - rate (alpha +
+    mu))^(E-1). Half of the clients have mu w^2/2 + G w, half mu w^2/4 - G w.
 
     Args:
         convexity: mu.
@@ -223,7 +237,9 @@ def unavoidable_error(
     }
     assumptions = (
         Assumption("E ≥ 2", steps >= 2),
-        Assumption("learning rate at most 1/(E (α + μ))", rate * steps * pulled <= 1 + 1e-12),
+        Assumption(
+            "learning rate at most 1/(E (α + μ))", rate * steps * pulled <= 1 + 1e-12
+        ),
     )
     return Terms(
         "lower bound of FedProx",

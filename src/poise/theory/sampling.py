@@ -12,7 +12,8 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
-    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling is better iff the first is not larger.
+    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling is better iff the first is not
+    larger.
 
     "Better" compares the bounds of uniform and MD sampling.
 
@@ -36,9 +37,10 @@ def sampling_bound(
 ) -> Terms:
     """``(1/T) sum_t E |grad L(theta_t)|^2`` of FedAvg with sampled clients.
 
-    With the constants of the proof, h = server_rate * rate and O = 3/2 L h gamma K b2 <= 1/2,
-    1/(1 - O) times: 4 D/(h K T) + 2 L h (Sigma + sum p_i^2) sigma^2 + 3 rate^2 L^2 (K-1) sigma^2 +
-    6 rate^2 L^2 K (K-1) k2 + 3 L h gamma (K-1) sigma^2 + 6 L h gamma K k2.
+    With the constants of the proof, h = server_rate * rate and O = 3/2 L h gamma K b2
+    <= 1/2, 1/(1 - O) times: 4 D/(h K T) + 2 L h (Sigma + sum p_i^2) sigma^2 + 3 rate^2
+    L^2 (K-1) sigma^2 + 6 rate^2 L^2 K (K-1) k2 + 3 L h gamma (K-1) sigma^2 + 6 L h
+    gamma K k2.
 
     Args:
         problem: L, sigma^2, gap, importance; losses need not be convex.
@@ -47,15 +49,16 @@ def sampling_bound(
         rounds: T.
         rate: local learning rate.
         server_rate: eta_g.
-        dissimilarity: (b2, k2) with sum_i w_i |grad L_i|^2 <= b2 |grad L|^2 + k2 for all weights w
-            that sum to one.
+        dissimilarity: (b2, k2) with sum_i w_i |grad L_i|^2 <= b2 |grad L|^2 + k2 for
+            all weights w that sum to one.
 
     >>> full = WeightStatistics(np.array([1.0]), np.zeros(1), 0.0, 0.0, 1.0)
     >>> single = Problem(1.0, noise=0.0, gap=2.0, importance=np.array([1.0]))
     >>> sampling_bound(single, full, steps=1, rounds=8, rate=0.1).total
     10.0
 
-    Source: [Fraboni 2023, Thm 2.1]; constants of eq. A.98, learning rates of eq. A.99 to A.101.
+    Source: [Fraboni 2023, Thm 2.1]; constants of eq. A.98, learning rates of eq. A.99
+        to A.101.
     """
     L = problem.smoothness
     K = steps
@@ -70,7 +73,9 @@ def sampling_bound(
         "noise": scale * 2 * L * h * (weights.sigma + problem.squares) * noise,
         "local noise": scale * 3 * rate**2 * L**2 * (K - 1) * noise,
         "drift": scale * 6 * rate**2 * L**2 * K * (K - 1) * k2,
-        "sampling": scale * 3 * L * h * gamma * ((K - 1) * noise + 2 * K * k2) if gamma else 0.0,
+        "sampling": scale * 3 * L * h * gamma * ((K - 1) * noise + 2 * K * k2)
+        if gamma
+        else 0.0,
     }
     alpha = 0.0 if weights.alpha is None else weights.alpha
     means_p = problem.importance is not None and np.allclose(
@@ -79,7 +84,10 @@ def sampling_bound(
     assumptions = (
         Assumption("the sampler is unbiased", bool(means_p)),
         Assumption("every client makes the same number of plain SGD steps"),
-        Assumption("2 (2 β² + 1) η² L² K² < 1", bool(2 * (2 * b2 + 1) * rate**2 * L**2 * K**2 < 1)),
+        Assumption(
+            "2 (2 β² + 1) η² L² K² < 1",
+            bool(2 * (2 * b2 + 1) * rate**2 * L**2 * K**2 < 1),
+        ),
         Assumption("L η_g η (1 − α) K < 1", bool(L * h * (1 - alpha) * K < 1)),
         Assumption("3 L η_g η γ K β² ≤ 1", bool(2 * loosened <= 1)),
     )

@@ -15,7 +15,10 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def weighting_skew(
-    weights: ArrayLike, importance: ArrayLike, losses: ArrayLike, floors: ArrayLike = 0.0
+    weights: ArrayLike,
+    importance: ArrayLike,
+    losses: ArrayLike,
+    floors: ArrayLike = 0.0,
 ) -> float:
     """``rho = sum_i alpha_i (F_i - F_i*) / (F - sum_i p_i F_i*)``, the weighting skew.
 
@@ -28,12 +31,16 @@ def weighting_skew(
     """
     gaps = np.asarray(losses, dtype=np.float64) - np.asarray(floors, dtype=np.float64)
     below = float(np.asarray(importance, dtype=np.float64) @ gaps)
-    require(below > 0, "the weighting skew is undefined where every client is at its own optimum")
+    require(
+        below > 0,
+        "the weighting skew is undefined where every client is at its own optimum",
+    )
     return float(np.asarray(weights, dtype=np.float64) @ gaps) / below
 
 
 def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, float]:
-    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` of clients with p_i > 0.
+    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` of clients with p_i >
+    0.
 
     >>> weight_range([0.25, 0.75], [0.5, 0.5])
     (0.5, 1.5)
@@ -47,7 +54,8 @@ def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, floa
 
 
 def largest_range(pi: float, importance: ArrayLike) -> float:
-    """The largest Pi that is possible with pi: ``Pi <= (1 - (N - 1) pi min p) / min p``.
+    """The largest Pi that is possible with pi: ``Pi <= (1 - (N - 1) pi min p) / min
+    p``.
 
     >>> round(largest_range(0.5, [0.5, 0.5]), 6)
     1.5
@@ -63,8 +71,8 @@ def skew_bound(
 ) -> Terms:
     """``E F(w_T) - F* <= V/(T + g) + Err`` for weights with these skews.
 
-    With g = 4L/mu and rates 1/(mu (t + g)): V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_) + 8 L^2
-    Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8 L Gamma/3 mu) (rho~/rho_ - 1).
+    With g = 4L/mu and rates 1/(mu (t + g)): V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_)
+    + 8 L^2 Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8 L Gamma/3 mu) (rho~/rho_ - 1).
 
     Args:
         problem: L, mu, sigma^2, G^2, Gamma, the distance from the optimum.
@@ -76,7 +84,8 @@ def skew_bound(
     >>> skew_bound(Problem(1.0, 1.0, 0.0, 1.0, 0.0, 4.0), 1, 96, 1.0, 1.0)["start"]
     0.08
 
-    Source: [Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4] (which print tau for E). Their Lemma 2
+    Source: [Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4] (which print tau for E).
+        Their Lemma 2
     needs rates that fall by at most a half in a round, so E <= 4L/mu.
     """
     L = problem.smoothness
@@ -90,7 +99,9 @@ def skew_bound(
         "noise": drift * problem.noise / late,
         "heterogeneity": 8 * L**2 * problem.heterogeneity / mu**2 / late,
         "start": L * shift * problem.distance / 2 / late,
-        "error": 8 * L * problem.heterogeneity / (3 * mu) * tail if problem.heterogeneity else 0.0,
+        "error": 8 * L * problem.heterogeneity / (3 * mu) * tail
+        if problem.heterogeneity
+        else 0.0,
     }
     return Terms(
         "loss gap with skewed weights",
@@ -106,7 +117,9 @@ def _conditions(problem: Problem, steps: int) -> tuple[Assumption, ...]:
         problem.bounded(),
         Assumption("all clients take part, and the weights of a round sum to one"),
         Assumption("learning rates 1/(μ (t + 4L/μ)) at local step t"),
-        Assumption("E ≤ 4L/μ", bool(steps <= 4 * problem.smoothness / problem.convexity)),
+        Assumption(
+            "E ≤ 4L/μ", bool(steps <= 4 * problem.smoothness / problem.convexity)
+        ),
     )
 
 
@@ -130,7 +143,13 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
     tail = inf if pi <= 0 else max(1 / (pi * float(p.min())) - len(p), 0.0)
     error = 0.0
     if tail:
-        error = 8 * problem.smoothness * problem.heterogeneity / (3 * problem.convexity) * tail
+        error = (
+            8
+            * problem.smoothness
+            * problem.heterogeneity
+            / (3 * problem.convexity)
+            * tail
+        )
     known_skews = skew_bound(problem, steps, iterations, lowest=pi, highest=pi)
     return Terms(
         "loss gap with bounded weights",
@@ -141,14 +160,17 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
 
 
 def least_temperature(spread: float, pi: float) -> float:
-    """``T = R / ln(1/pi)``: the least temperature that keeps every weight above pi * importance.
+    """``T = R / ln(1/pi)``: the least temperature that keeps every weight above pi *
+    importance.
 
-    R is the spread of the losses: kappa_i = exp(F_i/T) / sum_j p_j exp(F_j/T) >= exp(-R/T).
+    R is the spread of the losses: kappa_i = exp(F_i/T) / sum_j p_j exp(F_j/T) >=
+    exp(-R/T).
 
     >>> round(least_temperature(2.0, 0.5), 4)
     2.8854
 
-    Source: from [Mansour 2022, eq. 17], where the error is bounded by a least value of kappa.
+    Source: from [Mansour 2022, eq. 17], where the error is bounded by a least value of
+        kappa.
     """
     require(0 < pi < 1, f"pi must be between 0 and 1, not {pi}")
     return spread / log(1 / pi)

@@ -1,4 +1,6 @@
-"""The parts of a bound: named terms, assumptions, their source, and the constants of a problem."""
+"""The parts of a bound: named terms, assumptions, their source, and the constants of a
+problem.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True)
 class Assumption:
-    """A condition of a theorem; ``holds`` is None where the given constants do not decide it."""
+    """A condition of a theorem; ``holds`` is None where the given constants do not
+    decide it.
+    """
 
     text: str
     holds: bool | None = None
@@ -30,9 +34,10 @@ class Terms:
         source: the theorem.
         values: the terms by name.
         assumptions: the conditions of the theorem.
-        sharp: false where the source gives the terms only up to numerical constants: compare them
-            over settings, but do not read their total as a bound.
-        least: true for a lower bound of the form min{a, b}: the total is the smallest term.
+        sharp: false where the source gives the terms only up to numerical constants:
+            compare them over settings, but do not read their total as a bound.
+        least: true for a lower bound of the form min{a, b}: the total is the smallest
+            term.
 
     >>> Terms("an example", "nowhere", {"start": 2.0, "noise": 0.5}).total
     2.5
@@ -47,21 +52,29 @@ class Terms:
 
     @property
     def total(self) -> float:
-        """The bound: the sum of the terms, or the smallest term where ``least`` is true."""
+        """The bound: the sum of the terms, or the smallest term where ``least`` is
+        true.
+        """
         combine = min if self.least else sum
         return float(combine(self.values.values()))
 
     @property
     def holds(self) -> bool | None:
-        """False where an assumption is broken, None where one is undecided, else True."""
+        """False where an assumption is broken, None where one is undecided, else
+        True.
+        """
         known = [a.holds for a in self.assumptions]
         if False in known:
             return False
-        return None if None in known else True
+        if None in known:
+            return None
+        return True
 
     def __getitem__(self, name: str) -> float:
         if name not in self.values:
-            raise InvalidOption(f"{self.name} has no term {name!r}", suggest(name, self.values))
+            raise InvalidOption(
+                f"{self.name} has no term {name!r}", suggest(name, self.values)
+            )
         return float(self.values[name])
 
     def as_data(self) -> dict[str, Any]:
@@ -73,7 +86,9 @@ class Terms:
             "total": self.total,
             "up to constants": not self.sharp,
             "holds": self.holds,
-            "assumptions": [{"text": a.text, "holds": a.holds} for a in self.assumptions],
+            "assumptions": [
+                {"text": a.text, "holds": a.holds} for a in self.assumptions
+            ],
         }
 
 
@@ -107,7 +122,9 @@ class Problem:
     @property
     def squares(self) -> float:
         """S = sum_i p_i^2; nan without importance."""
-        return nan if self.importance is None else float(np.square(self.importance).sum())
+        if self.importance is None:
+            return nan
+        return float(np.square(self.importance).sum())
 
     def strongly_convex(self) -> Assumption:
         """Return the assumption that every F_i is L-smooth and mu-strongly convex."""
@@ -117,5 +134,8 @@ class Problem:
     def bounded(self) -> Assumption:
         """Return the assumption that G^2 and sigma^2 hold at all models of the run."""
         known = isfinite(self.gradient) and isfinite(self.noise)
-        text = "norm and variance of stochastic gradients stay below G² and σ² during the run"
+        text = (
+            "norm and variance of stochastic gradients stay below G² and σ² during "
+            "the run"
+        )
         return Assumption(text, None if known else False)

@@ -10,11 +10,16 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def speed_and_error(
-    weights: ArrayLike, losses: ArrayLike, losses_at_optimum: ArrayLike, floors: ArrayLike
+    weights: ArrayLike,
+    losses: ArrayLike,
+    losses_at_optimum: ArrayLike,
+    floors: ArrayLike,
 ) -> tuple[float, float]:
-    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the optimum.
+    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the
+    optimum.
 
-    Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) - F_i*).
+    Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) -
+    F_i*).
 
     Args:
         weights: rho_i of each round, (R, N).
@@ -47,10 +52,11 @@ def varying_bound(
     cohort: int | None = None,
     printed: bool = False,
 ) -> Terms:
-    """``E F(W_T) - F* <= L/(g + T) (2B/mu^2 + g |W_0 - W*|^2/2) + (2L/mu)(Gamma - Omega)``.
+    """``E F(W_T) - F* <= L/(g + T) (2B/mu^2 + g |W_0 - W*|^2/2) + (2L/mu)(Gamma -
+    Omega)``.
 
-    B = max_t sum_i rho_i^2 sigma^2 + 8 (E-1)^2 G^2 + 6 L Omega, plus (4/K) E^2 G^2 with K clients
-    drawn; g = max(8L/mu, E) - 1 and rates 2/(mu (g + t)).
+    B = max_t sum_i rho_i^2 sigma^2 + 8 (E-1)^2 G^2 + 6 L Omega, plus (4/K) E^2 G^2 with
+    K clients drawn; g = max(8L/mu, E) - 1 and rates 2/(mu (g + t)).
 
     Args:
         problem: L, mu, sigma^2, G^2, the distance from the optimum.
@@ -59,10 +65,11 @@ def varying_bound(
         omega: Omega of `speed_and_error`.
         gamma: Gamma of `speed_and_error`.
         largest: rho_i of the round with the largest sum of squares, (N,).
-        cohort: K, where clients are drawn by their weights with replacement; None for all clients.
-        printed: use the constants as printed: (E-1) and E for (E-1)^2 and E^2, and L/mu for 2L/mu.
-            They are too small: the proof's Lemmas 3 and 5 lose a factor in the Cauchy-Schwarz step,
-            and eq. 11 loses a factor 2.
+        cohort: K, where clients are drawn by their weights with replacement; None for
+            all clients.
+        printed: use the constants as printed: (E-1) and E for (E-1)^2 and E^2, and L/mu
+            for 2L/mu. They are too small: the proof's Lemmas 3 and 5 lose a factor in
+            the Cauchy-Schwarz step, and eq. 11 loses a factor 2.
 
     >>> quiet = Problem(1.0, 1.0, 0.0, 1.0, distance=4.0)
     >>> varying_bound(quiet, 1, 93, omega=0.0, gamma=0.0, largest=[0.5, 0.5])["start"]
@@ -91,7 +98,9 @@ def varying_bound(
         problem.strongly_convex(),
         problem.bounded(),
         Assumption("the weights of a round sum to one"),
-        Assumption("learning rates 2/(μ (γ + t)), γ = max(8L/μ, E) − 1, at local step t"),
+        Assumption(
+            "learning rates 2/(μ (γ + t)), γ = max(8L/μ, E) − 1, at local step t"
+        ),
     )
     return Terms(
         "loss gap with weights that vary over time",

@@ -1,8 +1,8 @@
 """Compose, begin and resume runs.
 
-`composed` composes a run from Python objects, `compose` from an experiment file. Both return a
-`Composition`, which `prepare` checks and turns into the engine's plan. `train` begins a run,
-`resume` continues it.
+`composed` composes a run from Python objects, `compose` from an experiment file. Both
+return a `Composition`, which `prepare` checks and turns into the engine's plan. `train`
+begins a run, `resume` continues it.
 """
 
 from poise.engine.local_work import BackendPart
@@ -22,7 +22,14 @@ from poise.training.experiment_files import (
     parts_in,
     recorded,
 )
-from poise.training.operation import begin, never, refuse_branch, resume, resume_run, train
+from poise.training.operation import (
+    begin,
+    never,
+    refuse_branch,
+    resume,
+    resume_run,
+    train,
+)
 from poise.training.slots import composed, slot
 
 __all__ = [

@@ -51,7 +51,8 @@ class Composition:
         federation: the clients and their data.
         task: the model and the loss.
         parts: one part per slot.
-        options: how long the run lasts, what it measures and keeps, and its backend, as a part.
+        options: how long the run lasts, what it measures and keeps, and its backend, as
+            a part.
         unlearning: the guarantee of later unlearning requests.
     """
 
@@ -125,7 +126,9 @@ class Composition:
         )
 
     def wire(self, oracle: Oracle) -> engine.Wire:
-        """Return how updates travel, and which entries of a model stay with each client."""
+        """Return how updates travel, and which entries of a model stay with each
+        client.
+        """
         parts = self.parts
         stays: tuple[str, ...] = ()
         if parts.personal is not None:
@@ -136,8 +139,13 @@ class Composition:
     def probes(self, layout: Layout) -> tuple[Probe, ...]:
         """Return the probes that measure every update."""
         limit = np.inf
-        if self.unlearning is not None and self.unlearning.contraction(self.parts.solver) == 1:
-            limit = self.unlearning.limit  # a fading sensitivity could fall below it again
+        if (
+            self.unlearning is not None
+            and self.unlearning.contraction(self.parts.solver) == 1
+        ):
+            limit = (
+                self.unlearning.limit
+            )  # a fading sensitivity could fall below it again
         server = traits_of(self.parts.server, ServerTraits)
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear
         stateless = memory_of(self.parts.solver) is None
@@ -151,12 +159,16 @@ class Composition:
     def _rate(self) -> float:
         """The server's learning rate; 1 if it is not one number."""
         rate = traits_of(self.parts.server, ServerTraits).rate
-        return 1.0 if rate is None else rate
+        if rate is None:
+            return 1.0
+        return rate
 
     def tracker(self) -> Psi:
         """Return an empty tracker of sensitivities, with the rules of the budget."""
         budget = self.unlearning or Budget()
-        return budget.tracker(self.parts.solver, self.parts.server, self.federation.importance)
+        return budget.tracker(
+            self.parts.solver, self.parts.server, self.federation.importance
+        )
 
     @property
     def _budget(self) -> Budget | None:
@@ -168,8 +180,8 @@ class Composition:
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
         """Return the metrics to measure.
 
-        These are the requested ones and all held-out metrics, or the training loss if there are no
-        held-out data.
+        These are the requested ones and all held-out metrics, or the training loss if
+        there are no held-out data.
         """
         known = oracle.metrics
         requested = set(self.options.metrics)
@@ -179,7 +191,10 @@ class Composition:
             if self.parts.personal is not None:  # there is no single model to measure
                 for name in held_out & requested:
                     raise IncompatibleParts(
-                        f"{name} measures one model, but each client has personal layers",
+                        (
+                            f"{name} measures one model, but each client has personal "
+                            "layers"
+                        ),
                         f"use own_{name}",
                     )
                 held_out = {name for name in known if name.startswith("own_")}
@@ -194,16 +209,21 @@ class Composition:
         fed = self.federation
         if fed.on_demand:
             return False
-        return fed.measured if isinstance(fed, DecidesMeasuring) else True
+        if isinstance(fed, DecidesMeasuring):
+            return fed.measured
+        return True
 
     def _check_metrics(self, known: frozenset[str]) -> None:
-        """Raise for metrics that the task does not have, or that need clients on demand."""
+        """Raise for metrics that the task does not have, or that need clients on
+        demand.
+        """
         for name in self.options.metrics:
             if name not in known:
                 raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
             if self.federation.on_demand and name.startswith(OF_CLIENTS):
                 raise IncompatibleParts(
-                    f"{name} needs all clients, but these are made on demand", "leave it out"
+                    f"{name} needs all clients, but these are made on demand",
+                    "leave it out",
                 )
 
     def table(self) -> dict[str, Any]:
@@ -225,7 +245,9 @@ class Composition:
         return tables
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what the ledger keeps about the run: values by name, and arrays by name."""
+        """Return what the ledger keeps about the run: values by name, and arrays by
+        name.
+        """
         meta = {
             "poise": __version__,
             "seed": self.seed,
@@ -257,11 +279,16 @@ class Composition:
         return meta, arrays
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """Return what the ledger keeps of every client; nothing for very large federations."""
+        """Return what the ledger keeps of every client; nothing for very large
+        federations.
+        """
         fed = self.federation
         arrays: dict[str, np.ndarray] = {}
         if fed.clients <= TABLE_LIMIT:
-            arrays = {"sizes": np.asarray(fed.sizes), "importance": np.asarray(fed.importance)}
+            arrays = {
+                "sizes": np.asarray(fed.sizes),
+                "importance": np.asarray(fed.importance),
+            }
             if isinstance(fed, HasClasses) and fed.classes:
                 arrays["label_counts"] = fed.label_counts()
             if isinstance(fed, HasClientTraits):
@@ -274,9 +301,13 @@ class Composition:
 
 
 def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
-    """Return the names of the tensors that stay with each client; raises if they do not fit."""
+    """Return the names of the tensors that stay with each client; raises if they do not
+    fit.
+    """
     if oracle.module is None:
-        raise IncompatibleParts("personal layers need a model with modules", "leave personal out")
+        raise IncompatibleParts(
+            "personal layers need a model with modules", "leave personal out"
+        )
     name = type(part).__name__
     layout = oracle.layout
     names = tuple(sorted(part.names(oracle.module)))
@@ -288,17 +319,21 @@ def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
             )
     if len(layout.positions(names)) == 0:
         raise IncompatibleParts(
-            f"{name}: no entry of the model would stay with clients", "leave personal out"
+            f"{name}: no entry of the model would stay with clients",
+            "leave personal out",
         )
     if {entry.name for entry in layout.parameters} <= set(names):
         raise IncompatibleParts(
-            f"{name}: every trained parameter would stay with its client", "share some of them"
+            f"{name}: every trained parameter would stay with its client",
+            "share some of them",
         )
     return names
 
 
 def fit(parts: engine.Parts, setting: Setting) -> None:
-    """Raise if parts do not fit the federation or each other; the error names the slot."""
+    """Raise if parts do not fit the federation or each other; the error names the
+    slot.
+    """
     for name, part in parts.chosen():
         with errors_at(name):
             part.fit(setting)
@@ -310,7 +345,9 @@ def fit(parts: engine.Parts, setting: Setting) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A composition with its gradient oracle and its plan, ready to begin or to resume."""
+    """A composition with its gradient oracle and its plan, ready to begin or to
+    resume.
+    """
 
     composition: Composition
     oracle: Oracle
@@ -327,7 +364,9 @@ class Prepared:
         return self.composition.wire(self.oracle)
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what the ledger keeps about the run: values by name, and arrays by name."""
+        """Return what the ledger keeps about the run: values by name, and arrays by
+        name.
+        """
         meta, arrays = self.composition.facts()
         meta["trainable"] = self.oracle.layout.trainable
         if self.oracle.frozen:
@@ -338,14 +377,20 @@ class Prepared:
 
 
 def prepare(composition: Composition) -> Prepared:
-    """Bind the task to the data and make the engine's plan; raises if a part does not fit."""
+    """Bind the task to the data and make the engine's plan; raises if a part does not
+    fit.
+    """
     with errors_at("task"):
-        oracle = composition.task.bind(composition.federation, composition.backend.device)
+        oracle = composition.task.bind(
+            composition.federation, composition.backend.device
+        )
     return Prepared(composition, oracle, composition.plan(oracle))
 
 
 def _shares(federation: FederationLike) -> Floats:
-    """Return p_ij of the federation's similarity graph; clients on nodes send their messages."""
+    """Return p_ij of the federation's similarity graph; clients on nodes send their
+    messages.
+    """
     from poise.graph import SimilarityGraph, similarity
 
     if isinstance(federation, SendsMessages):

@@ -1,4 +1,6 @@
-"""Compose runs from experiment files, and from the experiment files that runs recorded."""
+"""Compose runs from experiment files, and from the experiment files that runs
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def compose(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> Composition:
-    """Compose the run of one seed; ``federation`` and ``task`` replace the file's tables."""
+    """Compose the run of one seed; ``federation`` and ``task`` replace the file's
+    tables.
+    """
     if federation is None:
         federation = federation_in(experiment, seed)
     if task is None:
@@ -62,7 +66,8 @@ def backend_in(written: str | Mapping[str, Any]) -> BackendPart:
     table = {"name": written} if isinstance(written, str) else written
     if not isinstance(table, Mapping):
         raise InvalidOption(
-            f"backend must be a name or a table, not {written!r}", 'for example backend = "local"'
+            f"backend must be a name or a table, not {written!r}",
+            'for example backend = "local"',
         )
     backend: BackendPart = build("backend", table, title="[run.backend]")
     return backend
@@ -91,14 +96,18 @@ def _attacks_in(experiment: Experiment) -> tuple[Any, ...]:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """Return the experiment of a run, from its folder, or from its ledger for a run in memory."""
+    """Return the experiment of a run, from its folder, or from its ledger for a run in
+    memory.
+    """
     if run.path is None:
         return parse(run.experiment)
     return recorded(run.path)
 
 
 def recorded(folder: Path) -> Experiment:
-    """Return the experiment of a run folder, from its file, or from the copy in the ledger."""
+    """Return the experiment of a run folder, from its file, or from the copy in the
+    ledger.
+    """
     if not begun(folder):
         raise LedgerError(f"{folder} is not a run folder: it has no {DATABASE}")
     file = folder / EXPERIMENT
@@ -140,7 +149,9 @@ def task_in(experiment: Experiment) -> Task:
 
 @contextmanager
 def errors_in_table(table: str) -> Iterator[None]:
-    """Attribute errors inside the block to a table, and turn errors of its values into ours."""
+    """Attribute errors inside the block to a table, and turn errors of its values into
+    ours.
+    """
     with errors_at(table):
         try:
             yield

@@ -107,18 +107,20 @@ def train(
         callbacks: called with the record of each aggregation.
         metrics: metrics beside the held-out ones, e.g. ``"client_loss"``.
         keep: which models to keep: ``"all"``, ``"unlearnable"``, ``"last"``.
-        bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.
+        bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go
+            on.
         stop: called before each round; True ends the run cleanly.
         personal: which parameters stay with each client; none by default.
         start: the initial model, (d,); the task's own by default.
-        unlearning: the guarantee of later unlearning requests; ``keep="unlearnable"`` keeps the
-            models for it.
-        keep_updates: keep every update of every round, to aggregate again without some clients
-            (``fed-accum``).
-        audit: look for free-riders after every round, and ``"warn"`` or ``"quarantine"``.
-            Quarantine sets their weight to 0 and scales the other weights to the same total. Both
-            raise a warning and record an event.
-        aggregator: how weighted updates become one direction; their weighted sum by default.
+        unlearning: the guarantee of later unlearning requests; ``keep="unlearnable"``
+            keeps the models for it.
+        keep_updates: keep every update of every round, to aggregate again without some
+            clients (``fed-accum``).
+        audit: look for free-riders after every round, and ``"warn"`` or
+            ``"quarantine"``. Quarantine sets their weight to 0 and scales the other
+            weights to the same total. Both raise a warning and record an event.
+        aggregator: how weighted updates become one direction; their weighted sum by
+            default.
         channel: what happens to an update on its way to the server; nothing by default.
     """
     options = RunOptions(
@@ -144,7 +146,12 @@ def train(
         "personal": personal,
     }
     composition = composed(
-        federation, task, chosen=chosen, options=options, attacks=attacks, unlearning=unlearning
+        federation,
+        task,
+        chosen=chosen,
+        options=options,
+        attacks=attacks,
+        unlearning=unlearning,
     )
     return begin(composition, out, callbacks=callbacks, stop=stop, start=start)
 
@@ -165,7 +172,9 @@ def begin(
     state = engine.initial(prepared.oracle, prepared.plan)
     if start is not None:
         state = _starting_from(start, state)
-        composition = composition.with_options(start=content_hash({"theta": state.theta}))
+        composition = composition.with_options(
+            start=content_hash({"theta": state.theta})
+        )
         prepared = replace(prepared, composition=composition)
     meta, arrays = prepared.facts()
     folder = None if out is None else Path(out)
@@ -173,10 +182,14 @@ def begin(
     with _closed_on_error(ledger):
         ledger.start(state.theta)
         hooks = RunHooks(tuple(callbacks), stop)
-        return _run_rounds(prepared, ledger, state, history=_history(prepared), hooks=hooks)
+        return _run_rounds(
+            prepared, ledger, state, history=_history(prepared), hooks=hooks
+        )
 
 
-def _starting_from(start: ArrayLike | torch.Tensor, state: engine.State) -> engine.State:
+def _starting_from(
+    start: ArrayLike | torch.Tensor, state: engine.State
+) -> engine.State:
     """Return the first state of a run with this initial model."""
     theta = torch.as_tensor(np.asarray(start))
     finite = theta.is_floating_point() and bool(torch.isfinite(theta).all())
@@ -221,7 +234,9 @@ def resume(
 
 
 def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
-    """Raise for a branch of an unlearning request: the request decides how the branch ends."""
+    """Raise for a branch of an unlearning request: the request decides how the branch
+    ends.
+    """
     if (folder / REQUEST).exists():
         raise IncompatibleParts(
             f"{folder} belongs to an unlearning request, which decides when the run ends",
@@ -235,7 +250,9 @@ def resume_run(
     callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
 ) -> Run:
-    """Resume a run at its last good round; it ends bit for bit as an uninterrupted run does."""
+    """Resume a run at its last good round; it ends bit for bit as an uninterrupted run
+    does.
+    """
     prepared = prepare(composition)
     meta, arrays = prepared.facts()
     ledger, restart = reopen(path, meta, arrays)
@@ -251,8 +268,12 @@ def resume_run(
         state = _state_at(restart, prepared, ledger)
         if meta["experiment"] != recorded_meta["experiment"]:
             ledger.set_experiment(meta["experiment"])
-        personal = {name: values for name, values in arrays.items() if name == "personal"}
-        if personal and ledger.array("personal") is None:  # poise 0.1 did not record them
+        personal = {
+            name: values for name, values in arrays.items() if name == "personal"
+        }
+        if (
+            personal and ledger.array("personal") is None
+        ):  # poise 0.1 did not record them
             ledger.add_arrays(personal)
         complete = recorded_meta["status"] == "done" and _ended(composition, state)
         if not complete:
@@ -265,12 +286,16 @@ def resume_run(
 
 
 def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.State:
-    """Return the state after the last good round; the initial state if there is no round."""
+    """Return the state after the last good round; the initial state if there is no
+    round.
+    """
     state = engine.initial(prepared.oracle, prepared.plan)
     start = prepared.composition.options.start
     if restart.theta is None:
         if start is not None:
-            return _starting_from(ledger.store.get(models.name(0), start)["theta"], state)
+            return _starting_from(
+                ledger.store.get(models.name(0), start)["theta"], state
+            )
         ledger.start(state.theta)
         return state
     if "initial" not in ledger.meta():
@@ -294,7 +319,9 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
 
 
 def _history(prepared: Prepared) -> History:
-    """Return an empty history, with what the sampler, the budget and the live audit need."""
+    """Return an empty history, with what the sampler, the budget and the live audit
+    need.
+    """
     composition = prepared.composition
     sampler = prepared.plan.parts.sampler
     gradients = None
@@ -325,7 +352,11 @@ class RunHooks:
 
 
 def _run_rounds(
-    prepared: Prepared, ledger: Ledger, state: engine.State, history: History, hooks: RunHooks
+    prepared: Prepared,
+    ledger: Ledger,
+    state: engine.State,
+    history: History,
+    hooks: RunHooks,
 ) -> Run:
     """Run the engine to its end, and record in the ledger how the run ended."""
     composition = prepared.composition
@@ -364,7 +395,9 @@ def _run_rounds(
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
-    """Return a function that records each new finding of the live audit, and warns of it."""
+    """Return a function that records each new finding of the live audit, and warns of
+    it.
+    """
     recorded_events = set(ledger.events())
 
     def announce() -> None:
@@ -410,7 +443,9 @@ def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numerics_remark(recorded: dict[str, str]) -> str:
-    """Return a remark, and warn, if this process may round differently than the run's first one."""
+    """Return a remark, and warn, if this process may round differently than the run's
+    first one.
+    """
     before = recorded.get("mkl", "")
     now = mkl_mode()
     if before == now:

@@ -51,7 +51,9 @@ PROTOCOLS = {
 
 MEMBERS = {
     slot: tuple(
-        member for member in vars(protocol) if not member.startswith("_") and member != "traits"
+        member
+        for member in vars(protocol)
+        if not member.startswith("_") and member != "traits"
     )
     for slot, protocol in PROTOCOLS.items()
 }
@@ -83,7 +85,10 @@ def composed(
         where="data",
     )
     require(
-        hasattr(task, "bind"), f"{task!r} is not a task", "make one: poise.task(…)", where="task"
+        hasattr(task, "bind"),
+        f"{task!r} is not a task",
+        "make one: poise.task(…)",
+        where="task",
     )
     parts = {name: part_or_default(name, chosen.get(name)) for name in RUN_SLOTS}
     with errors_at("attacks"):
@@ -98,7 +103,9 @@ def composed(
 
 
 def part_or_default(name: str, given: Any) -> Any:
-    """Return the given part of a slot, or its default; None if ``personal`` is empty."""
+    """Return the given part of a slot, or its default; None if ``personal`` is
+    empty.
+    """
     if given is None:
         given = DEFAULTS.get(name)
     if given is None and name == "personal":
@@ -110,7 +117,9 @@ def part_or_default(name: str, given: Any) -> Any:
 def slot(name: str, given: Any) -> Any:
     """Return a part of this slot, from a part or its name; raises for anything else."""
     if is_part(given) and given.slot != name:
-        raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {name}")
+        raise IncompatibleParts(
+            f"{type(given).__name__} is a {given.slot}, not a {name}"
+        )
     if isinstance(given, type):
         raise InvalidOption(
             f"{name} is the class {given.__name__}, not a part",
@@ -120,7 +129,9 @@ def slot(name: str, given: Any) -> Any:
         return build(name, {"name": given}, title=name)
     missing = [member for member in MEMBERS.get(name, ()) if not hasattr(given, member)]
     if missing and not is_part(given) and len(missing) == len(MEMBERS[name]):
-        raise InvalidOption(f"{given!r} is not a {name}", f"known: {', '.join(parts_of(name))}")
+        raise InvalidOption(
+            f"{given!r} is not a {name}", f"known: {', '.join(parts_of(name))}"
+        )
     if missing:
         raise InvalidOption(
             f"{type(given).__name__} is no {name} yet: it has no {', '.join(missing)}",

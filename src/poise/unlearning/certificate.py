@@ -1,7 +1,8 @@
-"""Write and read certificates: the guarantee of a request, its grounds, and hashes of the evidence.
+"""Write and read certificates: the guarantee of a request, its grounds, and hashes of
+the evidence.
 
-The keys and texts of a certificate are part of its format: `poise verify` recomputes and compares
-them, so they keep the spelling of format 1.
+The keys and texts of a certificate are part of its format: `poise verify` recomputes
+and compares them, so they keep the spelling of format 1.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ def certify(
     """Make the certificate of the newest branch.
 
     Args:
-        histories: the training and its branches; the newest branch is the one to certify.
+        histories: the training and its branches; the newest branch is the one to
+            certify.
         request: the request that the branch fulfils.
         grounds: what the guarantee rests on.
         score: the metric of the target.
         reached: whether retraining reached the target.
-        unlearned_score: the score on the unlearned clients; None where it was not measured.
+        unlearned_score: the score on the unlearned clients; None where it was not
+            measured.
     """
     branch = histories.run(request.index)
     document: dict[str, Any] = {
@@ -73,7 +76,11 @@ def certify(
             "not proved": list(grounds.gaps),
             "statistics outside the optimiser": grounds.buffers,
         },
-        "noise": {"sigma": request.sigma, "drawn": request.noise, "commitment": request.commitment},
+        "noise": {
+            "sigma": request.sigma,
+            "drawn": request.noise,
+            "commitment": request.commitment,
+        },
         "result": {
             "rounds": branch.rounds,
             "bytes up": int(branch.bytes_up.sum()),
@@ -85,8 +92,12 @@ def certify(
         },
         "evidence": {
             "training": evidence(histories.run(0)),
-            "branches": [evidence(histories.run(s)) for s in range(1, request.index + 1)],
-            "restart model": model_hash(histories.run(request.node[0]), request.node[1]),
+            "branches": [
+                evidence(histories.run(s)) for s in range(1, request.index + 1)
+            ],
+            "restart model": model_hash(
+                histories.run(request.node[0]), request.node[1]
+            ),
             "start": model_hash(branch, 0),
             "model": model_hash(branch, branch.rounds),
         },
@@ -95,7 +106,9 @@ def certify(
 
 
 def _note_on_several_noises(histories: Histories) -> list[str]:
-    """Return the note for histories in which several noises cover the unlearned clients."""
+    """Return the note for histories in which several noises cover the unlearned
+    clients.
+    """
     if len(histories.nodes) < 2:
         return []
     return [
@@ -148,17 +161,20 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
         "promised": True,
         **requested,
         "psi limit": replace(budget, sigma=request.sigma).limit,
-        "psi": {str(c): float(value) for c, value in zip(request.clients, psi, strict=True)},
+        "psi": {
+            str(c): float(value) for c, value in zip(request.clients, psi, strict=True)
+        },
         "composed epsilon": _composed_epsilon(histories, request),
     }
 
 
 def _composed_epsilon(histories: Histories, request: Request) -> float:
-    """Return the epsilon that all noises of the present history together give the worst client.
+    """Return the epsilon that all noises of the present history together give the worst
+    client.
 
-    It holds at the request's delta. The noise at each node covers a client that worked in several
-    branches; Gaussian mechanisms compose like one with the root of the sum of the squares of
-    Psi/sigma. Theorem 5.3 looks at each node by itself.
+    It holds at the request's delta. The noise at each node covers a client that worked
+    in several branches; Gaussian mechanisms compose like one with the root of the sum
+    of the squares of Psi/sigma. Theorem 5.3 looks at each node by itself.
     """
     sigma_at = {b.request.node: b.request.sigma for b in histories.finished}
     worst = 0.0
@@ -175,7 +191,9 @@ def _composed_epsilon(histories: Histories, request: Request) -> float:
 
 
 def _final_scores(branch: Run, score: str) -> dict[str, float | None]:
-    """Return the score of the new model, under the name of the data that it was measured on."""
+    """Return the score of the new model, under the name of the data that it was
+    measured on.
+    """
     value = _last_value(branch, score)
     if score == HELD_OUT:
         return {"on remaining clients": None, "on held-out data": value}
@@ -184,11 +202,15 @@ def _final_scores(branch: Run, score: str) -> dict[str, float | None]:
 
 def _last_value(run: Run, metric: str) -> float | None:
     value = float(run.metric(metric)[-1])
-    return None if np.isnan(value) else value
+    if np.isnan(value):
+        return None
+    return value
 
 
 def evidence(run: Run) -> dict[str, Any]:
-    """Return hashes of a run: the digest chain of its rounds, its metadata, and its files."""
+    """Return hashes of a run: the digest chain of its rounds, its metadata, and its
+    files.
+    """
     facts = hashlib.sha256()
     for key in ("clients", "federation", "initial", "keep", "limit", "fading", "seed"):
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
@@ -222,14 +244,23 @@ def file_hash(path: Path) -> str | None:
 
 
 def model_hash(run: Run, n: int) -> dict[str, Any]:
-    """Return the recorded hash of the model after n aggregations, and the hash of its file."""
+    """Return the recorded hash of the model after n aggregations, and the hash of its
+    file.
+    """
     path = run.model_file(n)
-    return {"content": run.model_hash(n), "file": None if path is None else file_hash(path)}
+    return {
+        "content": run.model_hash(n),
+        "file": None if path is None else file_hash(path),
+    }
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return a certificate as bytes, in the one format that poise writes and accepts."""
-    return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+    """Return a certificate as bytes, in the one format that poise writes and
+    accepts.
+    """
+    return (
+        json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    ).encode()
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
@@ -239,14 +270,18 @@ def digest_of(document: Mapping[str, Any]) -> str:
 
 
 def write(document: Mapping[str, Any], folder: Path) -> Path:
-    """Write the certificate into the folder of its branch; this finishes the request."""
+    """Write the certificate into the folder of its branch; this finishes the
+    request.
+    """
     path = folder / CERTIFICATE
     write_whole(path, canonical(document))
     return path
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a certificate; raise `LedgerError` where the file differs from what poise wrote."""
+    """Read a certificate; raise `LedgerError` where the file differs from what poise
+    wrote.
+    """
     try:
         content = path.read_bytes()
         document = json.loads(content)

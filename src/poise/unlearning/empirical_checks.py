@@ -1,7 +1,8 @@
-"""Empirical checks of unlearning: score models on the unlearned clients' data and watermarks.
+"""Empirical checks of unlearning: score models on the unlearned clients' data and
+watermarks.
 
-`examine` reads the data of the unlearned clients, which `poise.unlearn` does not. Use it in
-experiments, or let a client check the result on its own data.
+`examine` reads the data of the unlearned clients, which `poise.unlearn` does not. Use
+it in experiments, or let a client check the result on its own data.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Floats
 from poise.data import Federation
 from poise.ledger.run import Run
-from poise.unlearning.retraining import composition_of, federation_without, score_name, score_on
+from poise.unlearning.retraining import (
+    composition_of,
+    federation_without,
+    score_name,
+    score_on,
+)
 
 
 @dataclass(frozen=True)
@@ -24,8 +30,10 @@ class ResidualKnowledge:
     """What a model still knows about the unlearned clients.
 
     Attributes:
-        score: of the model on the clients' data (accuracy, or the loss where there is none).
-        unmarked: the score on the same samples without the watermark; None without a watermark.
+        score: of the model on the clients' data (accuracy, or the loss where there is
+            none).
+        unmarked: the score on the same samples without the watermark; None without a
+            watermark.
     """
 
     score: float
@@ -33,8 +41,12 @@ class ResidualKnowledge:
 
     @property
     def recognition(self) -> float | None:
-        """The gain in score from the watermark; about 0 for a model that never saw it."""
-        return None if self.unmarked is None else self.score - self.unmarked
+        """The gain in score from the watermark; about 0 for a model that never saw
+        it.
+        """
+        if self.unmarked is None:
+            return None
+        return self.score - self.unmarked
 
 
 def examine(
@@ -44,7 +56,8 @@ def examine(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> dict[str, ResidualKnowledge]:
-    """Score models on the data of unlearned clients: before, after, and retrained from scratch.
+    """Score models on the data of unlearned clients: before, after, and retrained from
+    scratch.
 
     Args:
         training: the training run, whose federation has the clients' data.

@@ -1,4 +1,6 @@
-"""FedAccum: re-aggregate the stored updates as if the unlearned clients had not taken part."""
+"""FedAccum: re-aggregate the stored updates as if the unlearned clients had not taken
+part.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,24 @@ from poise.unlearning.restart_tree import Node
 
 
 def require_stored_updates(histories: Histories, parts: Parts) -> None:
-    """Raise where a branch did not keep its updates, or the server used more than updates."""
+    """Raise where a branch did not keep its updates, or the server used more than
+    updates.
+    """
     for branch in range(histories.newest + 1):
         if not histories.run(branch).keeps_updates:
             raise IncompatibleParts(
-                "fed-accum: the run did not keep its updates, so poise cannot aggregate them again",
+                (
+                    "fed-accum: the run did not keep its updates, so poise cannot "
+                    "aggregate them again"
+                ),
                 "train with keep_updates=True ([run] keep_updates = true)",
             )
     if memory_of(parts.solver) is not None:
         raise IncompatibleParts(
-            f"fed-accum: the server of {type(parts.solver).__name__} uses state beside the updates",
+            (
+                f"fed-accum: the server of {type(parts.solver).__name__} uses state "
+                "beside the updates"
+            ),
             "use SGD or Prox",
         )
 
@@ -41,10 +51,11 @@ def reaggregate(
 ) -> Vector:
     r"""Move the initial model by the stored updates of all clients but ``removed``.
 
-    ``theta <- Server(theta, sum_{i in S_n \ W} omega_i O_n/(O_n - W_n) Delta_i)`` for every round n
-    up to each branch's node, with the coefficients omega that were applied, O_n their sum and W_n
-    the sum over the removed clients. The remaining clients computed their updates from models that
-    the removed clients had moved, so this method gives no guarantee.
+    ``theta <- Server(theta, sum_{i in S_n \ W} omega_i O_n/(O_n - W_n) Delta_i)`` for
+    every round n up to each branch's node, with the coefficients omega that were
+    applied, O_n their sum and W_n the sum over the removed clients. The remaining
+    clients computed their updates from models that the removed clients had moved, so
+    this method gives no guarantee.
 
     Args:
         histories: the training and its branches.
@@ -59,14 +70,18 @@ def reaggregate(
         for branch, rounds in nodes:
             is_removed = np.isin(histories.members(branch), list(removed))
             run = histories.run(branch)
-            theta = _replay(theta, run, parts=parts, is_removed=is_removed, rounds=rounds)
+            theta = _replay(
+                theta, run, parts=parts, is_removed=is_removed, rounds=rounds
+            )
     return theta
 
 
 def _replay(
     theta: Vector, run: Run, *, parts: Parts, is_removed: NDArray[np.bool_], rounds: int
 ) -> Vector:
-    """Repeat the steps of one branch; ``is_removed`` has one entry per client of the branch."""
+    """Repeat the steps of one branch; ``is_removed`` has one entry per client of the
+    branch.
+    """
     server = seeded(parts, int(run.meta["seed"])).server
     state = server.init(theta[: run.trainable])
     contributions = run.contributions
@@ -86,7 +101,8 @@ def _replay(
 
 
 def _rescaled(omega: Floats, stays: NDArray[np.bool_]) -> Floats:
-    """Return the coefficients of the clients that stay, scaled to the sum of all coefficients.
+    """Return the coefficients of the clients that stay, scaled to the sum of all
+    coefficients.
 
     >>> _rescaled(np.array([0.5, 0.25, 0.25]), np.array([False, True, True]))
     array([0.5, 0.5])

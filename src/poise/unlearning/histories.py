@@ -1,4 +1,6 @@
-"""The histories of a federation: the training run, and one branch for every unlearning request."""
+"""The histories of a federation: the training run, and one branch for every unlearning
+request.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ CERTIFICATE = summary.CERTIFICATE
 
 @dataclass
 class Branch:
-    """The branch of one request; ``run`` is None until the branch has its certificate."""
+    """The branch of one request; ``run`` is None until the branch has its
+    certificate.
+    """
 
     request: Request
     run: Run | None
@@ -37,7 +41,9 @@ class Branch:
 
 @dataclass
 class Histories:
-    """The training run, its branches, and the folder of the branches (None: in memory)."""
+    """The training run, its branches, and the folder of the branches (None: in
+    memory).
+    """
 
     root: Run
     folder: Path | None
@@ -48,7 +54,9 @@ class Histories:
 
     @classmethod
     def of(cls, run: Run, out: Path | None = None) -> Histories:
-        """Return the histories that a run belongs to; the run is the training or a branch."""
+        """Return the histories that a run belongs to; the run is the training or a
+        branch.
+        """
         if isinstance(run.histories, cls) and out is None:
             return run.histories
         root = run
@@ -65,7 +73,9 @@ class Histories:
 
     def branch_folder(self, index: int) -> Path | None:
         """Return the folder of branch ``index``; None for branches in memory."""
-        return None if self.folder is None else self.folder / f"{index:03d}"
+        if self.folder is None:
+            return None
+        return self.folder / f"{index:03d}"
 
     def record(self, branch: Branch) -> None:
         """Add or replace the newest branch."""
@@ -114,7 +124,9 @@ class Histories:
         return np.searchsorted(owners_of(self.root), owners_of(self.run(branch)))
 
     def psi(self, branch: int, budget: Budget) -> Floats:
-        """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1, N)."""
+        """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1,
+        N).
+        """
         counting = Budget(
             participation=budget.participation, strong_convexity=budget.strong_convexity
         )
@@ -127,7 +139,9 @@ class Histories:
 
 
 def require_ended(run: Run) -> None:
-    """Raise while a process writes the run: its models and sensitivities would still change."""
+    """Raise while a process writes the run: its models and sensitivities would still
+    change.
+    """
     if run.path is not None and held(run.path / LOCK):
         raise RunLocked(
             f"{run.path} is still being trained: unlearning needs a training that has ended",
@@ -154,18 +168,23 @@ def locked_folder(folder: Path | None) -> Iterator[None]:
 
 
 def owners_of(run: Run) -> Ints:
-    """Return the index, in the data that ``[data]`` names, of the owner of every client of a run.
+    """Return the index, in the data that ``[data]`` names, of the owner of every client
+    of a run.
 
     The indices have gaps where the run leaves owners out (``without``).
     """
     members = run.array("members")
-    return np.arange(run.clients) if members is None else np.asarray(members)
+    if members is None:
+        return np.arange(run.clients)
+    return np.asarray(members)
 
 
 def _read_branches(folder: Path) -> list[Branch]:
     """Read the branches in a folder, in order."""
     branches: list[Branch] = []
-    for place in sorted(p for p in folder.glob("[0-9]*") if (p / requests.FILE).exists()):
+    for place in sorted(
+        p for p in folder.glob("[0-9]*") if (p / requests.FILE).exists()
+    ):
         request = requests.load(place)
         due = len(branches) + 1
         if request.index != due:
@@ -187,7 +206,9 @@ def _read_branches(folder: Path) -> list[Branch]:
 
 
 def _training_of(branch: Path) -> Run:
-    """Open the training run of a branch, whose folder contains the folder of branches."""
+    """Open the training run of a branch, whose folder contains the folder of
+    branches.
+    """
     root = branch.parent.parent
     if branch.parent.name != FOLDER or not root.is_dir():
         raise LedgerError(

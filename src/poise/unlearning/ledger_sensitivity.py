@@ -19,17 +19,22 @@ from poise.privacy.budget import Budget, Participation
 
 
 def sensitivity(
-    run: Run, participation: Participation = "conservative", strong_convexity: float | None = None
+    run: Run,
+    participation: Participation = "conservative",
+    strong_convexity: float | None = None,
 ) -> Floats:
-    r"""The bounded sensitivity of the model after n aggregations to every client, (R + 1, N).
+    r"""The bounded sensitivity of the model after n aggregations to every client, (R +
+    1, N).
 
-    ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the cohort of
-    aggregation s; with ``strong_convexity`` every summand fades by ``(1 - eta (lambda + mu))^K``
-    per round after it (FedAvg; in general by `poise.core.sensitivity.growth`, which is above 1 in a
-    round whose coefficients add up to more than 2).
+    ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the
+    cohort of aggregation s; with ``strong_convexity`` every summand fades by ``(1 - eta
+    (lambda + mu))^K`` per round after it (FedAvg; in general by
+    `poise.core.sensitivity.growth`, which is above 1 in a round whose coefficients add
+    up to more than 2).
 
     Args:
-        run: a run; inf once poise stopped tracking a client that exceeded the declared budget.
+        run: a run; inf once poise stopped tracking a client that exceeded the declared
+            budget.
         participation: ``conservative``, or ``optimistic`` (see `Budget`).
         strong_convexity: mu of the clients' losses.
 
@@ -39,7 +44,9 @@ def sensitivity(
     return budget_sensitivity(run, budget)
 
 
-def budget_sensitivity(run: Run, budget: Budget, clients: Sequence[int] | None = None) -> Floats:
+def budget_sensitivity(
+    run: Run, budget: Budget, clients: Sequence[int] | None = None
+) -> Floats:
     """Compute `sensitivity` with the counting rules of a budget.
 
     The result is (R + 1, N), or (R + 1, len(clients)) for the given clients.
@@ -47,7 +54,10 @@ def budget_sensitivity(run: Run, budget: Budget, clients: Sequence[int] | None =
     importance = run.array("importance")
     if budget.participation == "optimistic" and importance is None:
         raise InvalidOption(
-            "the run did not record p_i of its clients, which optimistic sensitivities need",
+            (
+                "the run did not record p_i of its clients, which optimistic "
+                "sensitivities need"
+            ),
             "use participation='conservative'",
         )
     shares = np.zeros(0) if importance is None else importance

@@ -1,4 +1,6 @@
-"""The unlearning methods: where each restarts, how much noise it adds, and when it applies."""
+"""The unlearning methods: where each restarts, how much noise it adds, and when it
+applies.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, influence, restart
 
 CERTIFIED = ("sifu", "scratch", "last", "dp")
-"""Methods that give a guarantee; after the others the model may still know the clients."""
+"""Methods that give a guarantee; after the others the model may still know the
+clients."""
 
 COMPATIBLE = ("sifu", "scratch", "last")
 """Methods whose guarantees hold side by side in one history."""
@@ -54,7 +57,9 @@ def decide(
         nodes = [*histories.nodes, last]
         sigma = noise_for(histories, nodes, clients=clients, budget=budget)
         return RestartDecision(last, sigma=sigma, ideal=last)
-    if method != "sifu":  # fine-tune and dp; fed-accum re-aggregates all rounds up to the last
+    if (
+        method != "sifu"
+    ):  # fine-tune and dp; fed-accum re-aggregates all rounds up to the last
         return RestartDecision(last, sigma=0.0, ideal=last)
     psi = [histories.psi(s, budget) for s in range(newest + 1)]
     branch, latest = restart(
@@ -66,13 +71,16 @@ def decide(
     )
     within = influence(psi[branch], [*clients, *histories.unlearned]) <= budget.limit
     kept = [n for n in histories.run(branch).kept if n <= latest and within[n]]
-    return RestartDecision((branch, max(kept)), sigma=budget.sigma, ideal=(branch, latest))
+    return RestartDecision(
+        (branch, max(kept)), sigma=budget.sigma, ideal=(branch, latest)
+    )
 
 
 def noise_for(
     histories: Histories, nodes: list[Node], *, clients: tuple[int, ...], budget: Budget
 ) -> float:
-    """Return the noise that the last node needs: sensitivities add up along the history.
+    """Return the noise that the last node needs: sensitivities add up along the
+    history.
 
     Source: [Fraboni 2023, eq. 5.12].
     """
@@ -91,8 +99,12 @@ def noise_for(
 def required_noise(histories: Histories, request: Request) -> float:
     """Return the least noise that the guarantee of a fulfilled request needs."""
     if request.method == "last":
-        return noise_for(histories, histories.nodes, clients=request.clients, budget=request.budget)
-    return request.budget.sigma if request.method == "sifu" else 0.0
+        return noise_for(
+            histories, histories.nodes, clients=request.clients, budget=request.budget
+        )
+    if request.method == "sifu":
+        return request.budget.sigma
+    return 0.0
 
 
 def sensitivity_along(
@@ -103,10 +115,13 @@ def sensitivity_along(
     return np.asarray(np.sum(psi, axis=0))
 
 
-def start_model(request: Request, histories: Histories, *, parts: Parts, seed: int) -> Vector:
+def start_model(
+    request: Request, histories: Histories, *, parts: Parts, seed: int
+) -> Vector:
     """Return the model that retraining starts from.
 
-    It is the model at the request's node plus noise; for ``fed-accum`` the re-aggregated model.
+    It is the model at the request's node plus noise; for ``fed-accum`` the
+    re-aggregated model.
     """
     branch, n = request.node
     if request.method == "fed-accum":
@@ -124,9 +139,16 @@ def start_model(request: Request, histories: Histories, *, parts: Parts, seed: i
 
 
 def grounds_for(
-    method: str, parts: Parts, buffers: bool, budget: Budget, *, audit: str | None = None
+    method: str,
+    parts: Parts,
+    buffers: bool,
+    budget: Budget,
+    *,
+    audit: str | None = None,
 ) -> Grounds:
-    """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
+    """Return the grounds of a method's guarantee; ``audit`` is the run's option of that
+    name.
+    """
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:
@@ -143,7 +165,9 @@ def grounds_for(
     return replace(base, assumed=(*base.assumed, same))
 
 
-def check_method(method: str, histories: Histories, *, parts: Parts, budget: Budget) -> None:
+def check_method(
+    method: str, histories: Histories, *, parts: Parts, budget: Budget
+) -> None:
     """Raise where a method does not apply to this history."""
     _check_earlier_requests(method, histories, budget)
     if method == "dp":
@@ -153,12 +177,16 @@ def check_method(method: str, histories: Histories, *, parts: Parts, budget: Bud
 
 
 def _check_earlier_requests(method: str, histories: Histories, budget: Budget) -> None:
-    """Raise where the earlier requests of a history used another budget or an unlike method.
+    """Raise where the earlier requests of a history used another budget or an unlike
+    method.
 
-    A guarantee for all unlearned clients needs that every request of the history gave it.
+    A guarantee for all unlearned clients needs that every request of the history gave
+    it.
     """
     requests = [branch.request for branch in histories.finished]
-    other_budget = [r for r in requests if r.method in ("sifu", "last") and r.budget != budget]
+    other_budget = [
+        r for r in requests if r.method in ("sifu", "last") and r.budget != budget
+    ]
     if other_budget and method in COMPATIBLE:
         earlier = other_budget[0]
         raise IncompatibleParts(

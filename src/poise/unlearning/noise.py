@@ -1,4 +1,6 @@
-"""Noise on a restart model, and a commitment that binds to its seed without revealing it."""
+"""Noise on a restart model, and a commitment that binds to its seed without revealing
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from poise.core.rng import torch_generator
 from poise.core.vectors import Vector
 
 
-def perturbed(theta: Vector, sigma: float, *, seed: int, index: int, trainable: int) -> Vector:
+def perturbed(
+    theta: Vector, sigma: float, *, seed: int, index: int, trainable: int
+) -> Vector:
     """Return ``theta + N(0, sigma^2 I)``, with noise on the trainable entries only.
 
     ``seed`` and the number ``index`` of the request determine the noise.

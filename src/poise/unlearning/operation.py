@@ -21,8 +21,20 @@ from poise.privacy.budget import Participation
 from poise.privacy.gaussian import Calibration
 from poise.training import Composition, never
 from poise.unlearning.certificate import certify, read, write
-from poise.unlearning.histories import CERTIFICATE, Branch, Histories, locked_folder, require_ended
-from poise.unlearning.methods import CERTIFIED, check_method, decide, grounds_for, start_model
+from poise.unlearning.histories import (
+    CERTIFICATE,
+    Branch,
+    Histories,
+    locked_folder,
+    require_ended,
+)
+from poise.unlearning.methods import (
+    CERTIFIED,
+    check_method,
+    decide,
+    grounds_for,
+    start_model,
+)
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, require_proof
 from poise.unlearning.request import Request, checked_clients, load
@@ -51,7 +63,8 @@ class Unlearned:
         run: the new branch.
         rounds: rounds of retraining.
         restart: (branch, round) of the model that retraining started from.
-        certificate: the certificate; empty where the request was stopped before its end.
+        certificate: the certificate; empty where the request was stopped before its
+            end.
         reached: whether retraining reached the target.
         path: the file of the certificate; None for a run in memory.
     """
@@ -88,43 +101,48 @@ def unlearn(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Unlearn clients: restart from a model that they hardly moved, add noise, retrain the others.
+    """Unlearn clients: restart from a model that they hardly moved, add noise, retrain
+    the others.
 
-    Requests add up: each continues the history that the last one left, as a new branch of the run's
-    folder, and covers all clients unlearned so far. Repeat an interrupted request to finish it.
+    Requests add up: each continues the history that the last one left, as a new branch
+    of the run's folder, and covers all clients unlearned so far. Repeat an interrupted
+    request to finish it.
 
     Args:
         run: the training run (or any branch of it), or its folder.
         clients: the clients to unlearn, numbered as in the training.
-        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp``
-            (for a run trained with `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a
-            run with ``keep_updates``).
+        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``,
+            ``last``, ``dp`` (for a run trained with `Clipped` weights and a `Noisy`
+            server) or ``fed-accum`` (for a run with ``keep_updates``).
         epsilon: epsilon of the guarantee.
         delta: delta of the guarantee.
-        sigma: standard deviation of the noise (``last`` computes its own, ``dp`` added its noise
-            during training).
-        target: accuracy on the remaining clients at which retraining ends (a loss, for tasks
-            without accuracy); by default 99 % of the present model's accuracy on them.
-        calibration: of the Gaussian mechanism, ``analytic`` or ``classical`` (for epsilon < 1).
-        participation: how partial participation counts: ``conservative`` renormalises inside the
-            recorded cohort; ``optimistic`` takes ``p_c/(1 - p_c)`` for any cohort, which is smaller
-            and no bound.
+        sigma: standard deviation of the noise (``last`` computes its own, ``dp`` added
+            its noise during training).
+        target: accuracy on the remaining clients at which retraining ends (a loss, for
+            tasks without accuracy); by default 99 % of the present model's accuracy on
+            them.
+        calibration: of the Gaussian mechanism, ``analytic`` or ``classical`` (for
+            epsilon < 1).
+        participation: how partial participation counts: ``conservative`` renormalises
+            inside the recorded cohort; ``optimistic`` takes ``p_c/(1 - p_c)`` for any
+            cohort, which is smaller and no bound.
         strong_convexity: mu of the clients' losses, where it is known.
         min_rounds: retrain for at least this many rounds.
         max_rounds: stop retraining after this many rounds.
         heuristic: continue where the bound has no proof; the certificate says so.
-        noise: ``seeded`` draws the noise from the run's seed: the result is reproducible, and
-            anyone who has the run knows the noise. ``secret`` draws a seed that poise does not
-            keep; the certificate only commits to it.
-        measure_forgotten: also measure the new model on the unlearned clients, which reads their
-            data.
-        held_out: the target is the accuracy on the held-out data, not on the remaining clients'
-            training data.
+        noise: ``seeded`` draws the noise from the run's seed: the result is
+            reproducible, and anyone who has the run knows the noise. ``secret`` draws a
+            seed that poise does not keep; the certificate only commits to it.
+        measure_forgotten: also measure the new model on the unlearned clients, which
+            reads their data.
+        held_out: the target is the accuracy on the held-out data, not on the remaining
+            clients' training data.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
         federation: required if the run was made with data given as Python objects.
         task: required if the run was made with a task given as a Python object.
         callbacks: called with the record of each round of retraining.
-        stop: called before each round; true stops retraining, and the same request resumes it.
+        stop: called before each round; true stops retraining, and the same request
+            resumes it.
 
     Source: [Fraboni 2023, Alg. 6 and 7].
     """
@@ -146,7 +164,9 @@ def unlearn(
         held_out=held_out,
         out=None if out is None else str(out),
     )
-    return fulfil(run, request, federation=federation, task=task, callbacks=callbacks, stop=stop)
+    return fulfil(
+        run, request, federation=federation, task=task, callbacks=callbacks, stop=stop
+    )
 
 
 def fulfil(
@@ -157,7 +177,9 @@ def fulfil(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify."""
+    """Fulfil a request: decide where to restart, retrain the remaining clients, and
+    certify.
+    """
     trained = open_run(run) if isinstance(run, str | Path) else run
     folder = None if request.out is None else Path(request.out)
     histories = Histories.of(trained, folder)
@@ -165,8 +187,12 @@ def fulfil(
     # Check the clients first: a wrong request must not create a folder.
     checked_clients(request.clients, histories.root.clients, histories.unlearned)
     with locked_folder(histories.folder):
-        histories = Histories.of(trained, folder)  # as the request before this one left them
-        clients = checked_clients(request.clients, histories.root.clients, histories.unlearned)
+        histories = Histories.of(
+            trained, folder
+        )  # as the request before this one left them
+        clients = checked_clients(
+            request.clients, histories.root.clients, histories.unlearned
+        )
         request = replace(request, clients=clients)
         context = _context(histories, request, federation=federation, task=task)
         prepared = _prepare(context)
@@ -207,7 +233,9 @@ def _context(
     federation: FederationLike | None,
     task: TaskLike | None,
 ) -> RequestContext:
-    """Compose the run without the clients of a request; raise where it cannot be retrained."""
+    """Compose the run without the clients of a request; raise where it cannot be
+    retrained.
+    """
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
     if federation is None and isinstance(backend, HasName) and backend.name == "flower":
@@ -223,7 +251,10 @@ def _context(
     check_retraining(remaining, oracle, score=score)
     if options.target is None and remaining.parts.personal is not None:
         raise InvalidOption(
-            "personal layers: poise cannot measure the present score of the clients' own models",
+            (
+                "personal layers: poise cannot measure the present score of the clients' "
+                "own models"
+            ),
             "give target=",
         )
     if options.target is None:
@@ -242,11 +273,15 @@ def _context(
 def _default_target(
     histories: Histories, remaining: Composition, *, oracle: Oracle, score: str
 ) -> float:
-    """Return the target of the unfinished request, or else one from the present model's score."""
+    """Return the target of the unfinished request, or else one from the present model's
+    score.
+    """
     if histories.open_request is not None:
         return histories.open_request.target
     newest = torch.from_numpy(histories.run(histories.newest).model)
-    return default_target(present_score(remaining, oracle, model=newest, score=score), score)
+    return default_target(
+        present_score(remaining, oracle, model=newest, score=score), score
+    )
 
 
 def _finish(
@@ -256,7 +291,9 @@ def _finish(
     goal: Goal,
     callbacks: Iterable[Callable[[Record], None]],
 ) -> Unlearned:
-    """Retrain until the goal is met, and certify the result; a stopped request stays open."""
+    """Retrain until the goal is met, and certify the result; a stopped request stays
+    open.
+    """
     request = prepared.request
     score = context.score
     histories = context.histories
@@ -331,7 +368,9 @@ def _score_on_removed(context: RequestContext, branch: Run) -> float:
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """A request with its decision; ``start`` is None where retraining has already started."""
+    """A request with its decision; ``start`` is None where retraining has already
+    started.
+    """
 
     request: Request
     grounds: Grounds
@@ -380,6 +419,9 @@ def _require_same(request: Request, unfinished: Request) -> None:
         clients = ", ".join(map(str, unfinished.clients))
         options = ", ".join(f"{name} = {value}" for name, value in differences.items())
         raise InvalidOption(
-            f"request {unfinished.index} (clients {clients}, {unfinished.method}) is not finished",
+            (
+                f"request {unfinished.index} (clients {clients}, {unfinished.method}) is "
+                "not finished"
+            ),
             f"finish it first: repeat it with the options {options}",
         )

@@ -1,4 +1,6 @@
-"""Preview a request: where it would restart, and what it would cost. Changes nothing."""
+"""Preview a request: where it would restart, and what it would cost. Changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class Preview:
         ideal: where it would restart if every model had been kept.
         given_up: rounds of the present history that the restart discards.
         sigma: noise on the restart model.
-        psi: sensitivity of the present model to each client of the request, counted along the
-            present history.
+        psi: sensitivity of the present model to each client of the request, counted
+            along the present history.
         limit: Psi*.
         not_proved: the reasons why poise cannot give a guarantee; empty if it can.
         kept: number of models on disk that a request could restart from.
@@ -56,7 +58,10 @@ class Preview:
             ("rounds given up", str(self.given_up)),
             ("noise", f"{self.sigma:g}"),
             ("largest sensitivity", sensitivity),
-            ("models to restart from", f"{self.kept}, {self.kept_bytes / 2**20:.1f} MiB"),
+            (
+                "models to restart from",
+                f"{self.kept}, {self.kept_bytes / 2**20:.1f} MiB",
+            ),
         ]
         return rows + [("not proved", gap) for gap in self.not_proved]
 
@@ -83,8 +88,14 @@ def preview(
     requested = checked_clients(clients, histories.root.clients, histories.unlearned)
     budget = budget or Budget()
     decision = decide(method, histories, requested, budget)
-    nodes = [*histories.nodes, (histories.newest, histories.run(histories.newest).rounds)]
-    psi = {c: float(sum(histories.psi(s, budget)[n, c] for s, n in nodes)) for c in requested}
+    nodes = [
+        *histories.nodes,
+        (histories.newest, histories.run(histories.newest).rounds),
+    ]
+    psi = {
+        c: float(sum(histories.psi(s, budget)[n, c] for s, n in nodes))
+        for c in requested
+    }
     rounds_now = sum(n for _, n in nodes)
     rounds_before = sum(n for s, n in histories.nodes if s < decision.node[0])
     files = _kept_models(histories)

@@ -1,10 +1,13 @@
-"""The (epsilon, delta) that a training with clipping and noise gives a client, from the ledger.
+"""The (epsilon, delta) that a training with clipping and noise gives a client, from the
+ledger.
 
-Every round publishes ``D + N(0, sigma^2 I)``, and the next model follows from it. A client adds at
-most ``W C`` to D, with W its weight and C the clipping norm. A round is therefore a Gaussian
-mechanism whose means are ``W C / sigma`` standard deviations apart, and rounds compose.
+Every round publishes ``D + N(0, sigma^2 I)``, and the next model follows from it. A
+client adds at most ``W C`` to D, with W its weight and C the clipping norm. A round is
+therefore a Gaussian mechanism whose means are ``W C / sigma`` standard deviations
+apart, and rounds compose.
 
-Certificates store the texts EXACT, SUBSAMPLED, COMPARED and `Mechanism.sampling`: keep them.
+Certificates store the texts EXACT, SUBSAMPLED, COMPARED and `Mechanism.sampling`: keep
+them.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ COMPARED = (
 class Release:
     """``count`` rounds with the same bound on a client's influence.
 
-    In each, the client takes part with probability ``chance`` and then adds at most ``ratio``
-    standard deviations of the noise.
+    In each, the client takes part with probability ``chance`` and then adds at most
+    ``ratio`` standard deviations of the noise.
     """
 
     ratio: float
@@ -62,7 +65,9 @@ class Release:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Updates clipped to norm ``clip``, noise ``sigma`` on their sum, clients from ``sampler``."""
+    """Updates clipped to norm ``clip``, noise ``sigma`` on their sum, clients from
+    ``sampler``.
+    """
 
     clip: float
     sigma: float
@@ -85,7 +90,9 @@ class Mechanism:
         """The text of the certificate that tells how participation is counted."""
         name = type(self.sampler).__name__
         if self.amplified:
-            return f"{name}: amplification by independent draws, which are not published"
+            return (
+                f"{name}: amplification by independent draws, which are not published"
+            )
         if traits_of(self.sampler, SamplerTraits).selects_everyone:
             return f"{name}: everyone in every round"
         return (
@@ -95,7 +102,9 @@ class Mechanism:
 
 
 def mechanism(parts: Parts) -> Mechanism:
-    """Return the mechanism of a composition's parts; raise where they add no clipping and noise."""
+    """Return the mechanism of a composition's parts; raise where they add no clipping
+    and noise.
+    """
     weighting = parts.weighting
     server = parts.server
     weights = traits_of(weighting, WeightingTraits)
@@ -121,18 +130,22 @@ def mechanism(parts: Parts) -> Mechanism:
         )
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
         raise IncompatibleParts(
-            (f"dp: clipping bounds a client's part of a weighted sum, not of {parts.aggregator!r}"),
+            "dp: clipping bounds a client's part of a weighted sum, "
+            f"not of {parts.aggregator!r}",
             "leave the aggregator out",
         )
-    return Mechanism(float(weights.shortens_to), sigma=float(noise), sampler=parts.sampler)
+    return Mechanism(
+        float(weights.shortens_to), sigma=float(noise), sampler=parts.sampler
+    )
 
 
 def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
-    """Return the releases about a client in the first ``rounds`` rounds of a run (None: all).
+    """Return the releases about a client in the first ``rounds`` rounds of a run (None:
+    all).
 
-    ``client`` is numbered as in that run. With independent draws, every round counts with the
-    client's chance; otherwise only the rounds in which it took part count, with its weight. Raises
-    where the ledger shows an update that was not clipped.
+    ``client`` is numbered as in that run. With independent draws, every round counts
+    with the client's chance; otherwise only the rounds in which it took part count,
+    with its weight. Raises where the ledger shows an update that was not clipped.
     """
     used = mechanism(parts_in(parse(run.experiment)))
     last = run.rounds if rounds is None else rounds
@@ -160,7 +173,9 @@ def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
 
 
 class ClientCoin(NamedTuple):
-    """The probability that a round draws a client, and the client's weight when drawn."""
+    """The probability that a round draws a client, and the client's weight when
+    drawn.
+    """
 
     chance: float
     weight: float
@@ -180,7 +195,8 @@ def _coin(run: Run, used: Mechanism, *, client: int) -> ClientCoin:
 def epsilon_of(released: Iterable[Release], delta: float) -> float:
     """Return the least epsilon that poise can prove at this delta.
 
-    ``epsilon_at(sqrt(sum count ratio^2), delta)`` where every chance is 1, which is exact.
+    ``epsilon_at(sqrt(sum count ratio^2), delta)`` where every chance is 1, which is
+    exact.
 
     >>> round(epsilon_of([Release(0.1, 100)], 0.01), 4), round(epsilon_of([Release(1.0)], 0.01), 4)
     (2.3178, 2.3178)
@@ -198,7 +214,9 @@ def epsilon_of(released: Iterable[Release], delta: float) -> float:
 
 @lru_cache(maxsize=1024)  # clients of equal weight share the result
 def by_distributions(released: tuple[Release, ...], delta: float) -> float:
-    """Compute an upper bound of `epsilon_of` by composing privacy loss distributions."""
+    """Compute an upper bound of `epsilon_of` by composing privacy loss
+    distributions.
+    """
     try:
         from dp_accounting import NeighboringRelation, dp_event
         from dp_accounting.pld import PLDAccountant
@@ -210,7 +228,8 @@ def by_distributions(released: tuple[Release, ...], delta: float) -> float:
     squares = sum(r.count * r.ratio**2 for r in released)
     span = sum(r.count * r.ratio**2 / 2 for r in released) + 8 * sqrt(squares)
     accountant = PLDAccountant(
-        NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=max(1e-4, span / 1e5)
+        NeighboringRelation.ADD_OR_REMOVE_ONE,
+        value_discretization_interval=max(1e-4, span / 1e5),
     )
     for release in released:
         event = dp_event.GaussianDpEvent(1 / release.ratio)
@@ -220,8 +239,11 @@ def by_distributions(released: tuple[Release, ...], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict[int, float]:
-    """Return the epsilon that a run with clipping and noise has spent on each of these clients.
+def privacy_spent(
+    run: Run, clients: Iterable[int], delta: float = 0.01
+) -> dict[int, float]:
+    """Return the epsilon that a run with clipping and noise has spent on each of these
+    clients.
 
     The comparison is with the run in which the client sends no change at all.
 
@@ -243,10 +265,11 @@ def guarantee(
     requested_epsilon: float,
     delta: float,
 ) -> dict[str, Any]:
-    """Return the guarantee of branches trained with clipping and noise, for a certificate.
+    """Return the guarantee of branches trained with clipping and noise, for a
+    certificate.
 
-    If the others share the weight of a removed client, the direction moves by up to ``2 W C``. The
-    epsilon of that comparison is given as well, without amplification.
+    If the others share the weight of a removed client, the direction moves by up to ``2
+    W C``. The epsilon of that comparison is given as well, without amplification.
     """
     used = mechanism(parts_in(parse(histories.root.experiment)))
     each: dict[str, float] = {}
@@ -275,8 +298,12 @@ def guarantee(
     }
 
 
-def _releases_along(histories: Histories, nodes: Sequence[Node], *, client: int) -> list[Release]:
-    """Return the releases about a client of the training in all branches, each up to its node."""
+def _releases_along(
+    histories: Histories, nodes: Sequence[Node], *, client: int
+) -> list[Release]:
+    """Return the releases about a client of the training in all branches, each up to
+    its node.
+    """
     released: list[Release] = []
     for branch, n in nodes:
         numbers = np.flatnonzero(histories.members(branch) == client)

@@ -1,11 +1,13 @@
-"""The grounds of the bound on a client's influence, and the gaps in its proof for a given run.
+"""The grounds of the bound on a client's influence, and the gaps in its proof for a
+given run.
 
-[Fraboni 2023, Thm 5.1] is about FedAvg: every client starts from the newest model and makes plain
-(stochastic) gradient steps, and the server adds the average. `poise.unlearn` accepts other runs as
-a heuristic only, and the certificate says so. The proof reads the traits that parts declare, and
-takes an undeclared trait as not proved.
+[Fraboni 2023, Thm 5.1] is about FedAvg: every client starts from the newest model and
+makes plain (stochastic) gradient steps, and the server adds the average.
+`poise.unlearn` accepts other runs as a heuristic only, and the certificate says so. The
+proof reads the traits that parts declare, and takes an undeclared trait as not proved.
 
-Certificates store the texts of assumptions and gaps, and `poise verify` compares them: keep them.
+Certificates store the texts of assumptions and gaps, and `poise verify` compares them:
+keep them.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ def grounds(parts: Parts, buffers: bool, budget: Budget) -> Grounds:
             "bound"
         )
     if parts.personal is not None:
-        gaps.append("clients keep entries of the model to themselves; the theorem has one model")
+        gaps.append(
+            "clients keep entries of the model to themselves; the theorem has one model"
+        )
     if parts.attacks:
         gaps.append("attacks: what dishonest clients send is no gradient step")
     if budget.calibration == "classical" and budget.epsilon >= 1:
@@ -108,7 +112,9 @@ def _assumptions(parts: Parts, budget: Budget) -> list[str]:
             "without the client, the coefficients of the others would have kept their proportions"
         )
     if budget.strong_convexity is not None:
-        assumed.append(f"every client's loss is {budget.strong_convexity:g}-strongly convex")
+        assumed.append(
+            f"every client's loss is {budget.strong_convexity:g}-strongly convex"
+        )
     return assumed
 
 
@@ -132,7 +138,9 @@ def _solver_gaps(solver: Solver) -> list[str]:
 
 
 def _server_gaps(server: Server) -> list[str]:
-    """Return the gaps of a server; noise is none, being the same with and without a client."""
+    """Return the gaps of a server; noise is none, being the same with and without a
+    client.
+    """
     name = type(server).__name__
     traits = traits_of(server, ServerTraits)
     if reason := undeclared(server, ServerTraits):
@@ -160,7 +168,9 @@ def _clock_gaps(clock: Clock) -> list[str]:
     if traits_of(clock, ClockTraits).one_version:
         return []
     reason = undeclared(clock, ClockTraits) or type(clock).__name__
-    return [f"{reason}: clients work on models of different age; the theorem has one model"]
+    return [
+        f"{reason}: clients work on models of different age; the theorem has one model"
+    ]
 
 
 def _weighting_gaps(weighting: Weighting) -> list[str]:
@@ -177,13 +187,20 @@ def _weighting_gaps(weighting: Weighting) -> list[str]:
 
 
 def _sum_gaps(parts: Parts) -> list[str]:
-    """Return the gaps of aggregator and channel: the theorem has a weighted sum of the updates."""
+    """Return the gaps of aggregator and channel: the theorem has a weighted sum of the
+    updates.
+    """
     gaps = []
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
-        reason = undeclared(parts.aggregator, AggregatorTraits) or type(parts.aggregator).__name__
+        reason = (
+            undeclared(parts.aggregator, AggregatorTraits)
+            or type(parts.aggregator).__name__
+        )
         gaps.append(f"{reason}: the direction is no weighted sum of the updates")
     if not traits_of(parts.channel, ChannelTraits).identity:
-        reason = undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
+        reason = (
+            undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
+        )
         gaps.append(f"{reason}: updates do not arrive as clients made them")
     return gaps
 
@@ -197,7 +214,9 @@ PRIVATE = (
 
 
 def private_grounds(parts: Parts, buffers: bool) -> Grounds:
-    """Return the grounds of a guarantee by clipping and noise: no other data leaves the clients."""
+    """Return the grounds of a guarantee by clipping and noise: no other data leaves the
+    clients.
+    """
     gaps = []
     if not traits_of(parts.solver, SolverTraits).sends_only_updates:
         reason = undeclared(parts.solver, SolverTraits) or type(parts.solver).__name__
@@ -205,8 +224,12 @@ def private_grounds(parts: Parts, buffers: bool) -> Grounds:
             f"{reason}: what clients and server tell each other beside updates carries no noise"
         )
     if traits_of(parts.sampler, SamplerTraits).data_dependent:
-        reason = undeclared(parts.sampler, SamplerTraits) or type(parts.sampler).__name__
-        gaps.append(f"{reason}: who is drawn may depend on the clients' data, and carries no noise")
+        reason = (
+            undeclared(parts.sampler, SamplerTraits) or type(parts.sampler).__name__
+        )
+        gaps.append(
+            f"{reason}: who is drawn may depend on the clients' data, and carries no noise"
+        )
     if not traits_of(parts.clock, ClockTraits).one_version:
         reason = undeclared(parts.clock, ClockTraits) or type(parts.clock).__name__
         gaps.append(f"{reason}: how long clients take may depend on their data")
@@ -215,7 +238,9 @@ def private_grounds(parts: Parts, buffers: bool) -> Grounds:
             f"{type(parts.clock).__name__}: who answers in time may depend on the clients' data"
         )
     if buffers:
-        gaps.append("the model has batch-norm statistics, which are averaged without noise")
+        gaps.append(
+            "the model has batch-norm statistics, which are averaged without noise"
+        )
     gaps += _sum_gaps(parts)
     return Grounds(
         "Gaussian mechanism in every round, composed over all rounds",

@@ -1,4 +1,6 @@
-"""An unlearning request as `request.json` stores it: the options, and the decision about it."""
+"""An unlearning request as `request.json` stores it: the options, and the decision
+about it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from poise.unlearning.restart_tree import Node
 
 FILE = summary.REQUEST
 
-RECORDED = ("clients", "method", "target", "min_rounds", "max_rounds", "heuristic", "noise")
+RECORDED = (
+    "clients",
+    "method",
+    "target",
+    "min_rounds",
+    "max_rounds",
+    "heuristic",
+    "noise",
+)
 """Options that request.json holds beside the budget.
 
 The other options name folders and measurements; they do not change the result.
@@ -87,7 +97,9 @@ class Request:
         return self.options.noise
 
     def differences(self, other: Request) -> dict[str, Any]:
-        """Return the options of another request that differ from the options of this one."""
+        """Return the options of another request that differ from the options of this
+        one.
+        """
         options = self._compared_options()
         others = other._compared_options()
         return {name: value for name, value in others.items() if options[name] != value}
@@ -134,7 +146,8 @@ def checked_clients(
 ) -> tuple[int, ...]:
     """Return the clients of a request, sorted.
 
-    Raise for unknown clients, repeated ones, ones unlearned before, and for all clients at once.
+    Raise for unknown clients, repeated ones, ones unlearned before, and for all clients
+    at once.
     """
     given = client_numbers(clients)
     require(
@@ -144,11 +157,15 @@ def checked_clients(
         where="clients",
     )
     for client in given:
-        is_number = isinstance(client, int | np.integer) and not isinstance(client, bool)
+        is_number = isinstance(client, int | np.integer) and not isinstance(
+            client, bool
+        )
         require(is_number, f"client {client!r} is not a client number", where="clients")
         if not 0 <= client < total:
             raise InvalidOption(
-                f"there is no client {client}", f"clients are 0 to {total - 1}", where=("clients",)
+                f"there is no client {client}",
+                f"clients are 0 to {total - 1}",
+                where=("clients",),
             )
     requested = tuple(sorted({int(c) for c in given}))
     require(

@@ -1,4 +1,6 @@
-"""The tree of histories, and the node that a request restarts from [Fraboni 2023, §5.4]."""
+"""The tree of histories, and the node that a request restarts from [Fraboni 2023,
+§5.4].
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import numpy as np
 from poise.core.types import Floats, Ints
 
 Node: TypeAlias = tuple[int, int]
-"""(branch, round): the model after that many aggregations of a branch; branch 0 is the training."""
+"""(branch, round): the model after that many aggregations of a branch; branch 0 is the
+training."""
 
 
 def influence(psi: Floats, clients: Sequence[int] | Ints) -> Floats:
@@ -30,16 +33,18 @@ def restart(
 ) -> Node:
     """(zeta_r, T_r): the branch and the round that a request restarts from.
 
-    ``zeta_r`` is the first branch s with a node (s, n) of the history where ``Psi_s(n, W_r) >
-    Psi*``, else the newest branch; ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
+    ``zeta_r`` is the first branch s with a node (s, n) of the history where ``Psi_s(n,
+    W_r) > Psi*``, else the newest branch; ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
 
-    The new node replaces the old node of its branch, so it must also cover the clients unlearned
-    before. It does where sensitivities only rise, because it lies before a node that covered them.
-    Where sensitivities fade, or where the old node had its own noise (``last``), `restart` enforces
+    The new node replaces the old node of its branch, so it must also cover the clients
+    unlearned before. It does where sensitivities only rise, because it lies before a
+    node that covered them. Where sensitivities fade, or where the old node had its own
+    noise (``last``), `restart` enforces
     it: T_r is at most the round of the old node, and within Psi* for all these clients.
 
     Args:
-        psi: Psi_s(n, i) of every branch s, (R_s + 1, N) each, clients numbered as in branch 0.
+        psi: Psi_s(n, i) of every branch s, (R_s + 1, N) each, clients numbered as in
+            branch 0.
         nodes: O(r - 1), the nodes of the present history, in order.
         clients: W_r.
         limit: Psi*.

@@ -1,4 +1,6 @@
-"""Retrain on the remaining clients until their score reaches the target of the request."""
+"""Retrain on the remaining clients until their score reaches the target of the
+request.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,19 @@ from poise.engine.local_work import LocalWork
 from poise.engine.plan import Parts
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
-from poise.training import Composition, begin, compose, experiment_of, recorded, resume_run
+from poise.training import (
+    Composition,
+    begin,
+    compose,
+    experiment_of,
+    recorded,
+    resume_run,
+)
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
-"""Methods after which a request may restart inside the branch; the others continue at its end."""
+"""Methods after which a request may restart inside the branch; the others continue at
+its end."""
 
 ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
@@ -45,9 +55,11 @@ def composition_of(
 
 
 def score_name(metrics: Iterable[str], held_out: bool = False) -> str:
-    """Return the metric of a target: accuracy on the clients' training data, or else the loss.
+    """Return the metric of a target: accuracy on the clients' training data, or else
+    the loss.
 
-    With ``held_out``: accuracy on the held-out data, which the server can measure without clients.
+    With ``held_out``: accuracy on the held-out data, which the server can measure
+    without clients.
     """
     known = set(metrics)
     if held_out:
@@ -60,7 +72,9 @@ def score_name(metrics: Iterable[str], held_out: bool = False) -> str:
     return next(name for name in (ACCURACY, *LOSSES) if name in known)
 
 
-def federation_without(federation: FederationLike, removed: Sequence[int] | Ints) -> FederationLike:
+def federation_without(
+    federation: FederationLike, removed: Sequence[int] | Ints
+) -> FederationLike:
     """Return the federation of the remaining clients."""
     if not isinstance(federation, LetsClientsLeave):
         raise IncompatibleParts(
@@ -81,15 +95,21 @@ def composition_without(whole: Composition, removed: list[int]) -> Composition:
 
 
 def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
-    """Return the parts for the clients that stay: options per client are selected, renumbered."""
+    """Return the parts for the clients that stay: options per client are selected,
+    renumbered.
+    """
     changed: dict[str, Any] = {}
     for slot, part in parts.chosen():
         if slot != "attacks" and isinstance(part, PerClient):
             changed[slot] = part.for_clients(stay)
-    return replace(parts, **changed, attacks=tuple(_remaining_attacks(parts.attacks, stay)))
+    return replace(
+        parts, **changed, attacks=tuple(_remaining_attacks(parts.attacks, stay))
+    )
 
 
-def _remaining_attacks(attacks: Sequence[Attack], stay: Sequence[int]) -> Iterator[Attack]:
+def _remaining_attacks(
+    attacks: Sequence[Attack], stay: Sequence[int]
+) -> Iterator[Attack]:
     """Yield the attacks of the clients that stay, under their new numbers."""
     new_number = {client: k for k, client in enumerate(stay)}
     for attack in attacks:
@@ -117,10 +137,11 @@ def _metrics_with(composition: Composition, score: str) -> tuple[str, ...]:
 
 
 def for_request(remaining: Composition, request: Request, *, score: str) -> Composition:
-    """Return the composition of retraining: the request's rounds and score, and its own seed.
+    """Return the composition of retraining: the request's rounds and score, and its own
+    seed.
 
-    The branch keeps models for later requests within the budget of this one: a history has one
-    budget.
+    The branch keeps models for later requests within the budget of this one: a history
+    has one budget.
     """
     restarts = remaining.options.keep == "unlearnable" and request.method in RESTARTING
     budget = request.budget if restarts else None
@@ -172,7 +193,9 @@ class Goal:
 
 
 def has_started(folder: Path | None) -> bool:
-    """Whether an earlier attempt recorded its start model; if not, retraining can begin anew."""
+    """Whether an earlier attempt recorded its start model; if not, retraining can begin
+    anew.
+    """
     if folder is None or not (folder / DATABASE).exists():
         return False
     earlier = open_run(folder)
@@ -189,13 +212,17 @@ def retrain(
     goal: Goal,
     callbacks: Iterable[Callable[[Record], None]] = (),
 ) -> Run:
-    """Train from ``start`` until the goal is met; None resumes the attempt in the folder."""
+    """Train from ``start`` until the goal is met; None resumes the attempt in the
+    folder.
+    """
     observers = (goal.see, *callbacks)
     if start is not None:
         leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
         for leftover in leftovers:
             leftover.unlink()
-        return begin(composition, folder, observers, goal.reached, start=start.cpu().numpy())
+        return begin(
+            composition, folder, observers, goal.reached, start=start.cpu().numpy()
+        )
     assert folder is not None
     earlier = open_run(folder)
     goal.follow(earlier)
@@ -213,12 +240,18 @@ def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:
     return float(measured[score])
 
 
-def present_score(remaining: Composition, oracle: Oracle, *, model: Vector, score: str) -> float:
-    """Return the score of a model on the remaining clients, measured by the run's backend."""
+def present_score(
+    remaining: Composition, oracle: Oracle, *, model: Vector, score: str
+) -> float:
+    """Return the score of a model on the remaining clients, measured by the run's
+    backend.
+    """
     work = LocalWork.plain(oracle, remaining.parts.solver)
     backend = remaining.backend.open(work, remaining.federation, remaining.seed)
     try:
-        return float(backend.measure(model, frozenset({score}), AlgorithmState())[score])
+        return float(
+            backend.measure(model, frozenset({score}), AlgorithmState())[score]
+        )
     finally:
         backend.close()
 

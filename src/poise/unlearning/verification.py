@@ -1,4 +1,6 @@
-"""`poise verify`: check a certificate against the ledger and the models that it rests on."""
+"""`poise verify`: check a certificate against the ledger and the models that it rests
+on.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ class Check:
 def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
     """Recompute a certificate from the run folder; raise at the first difference.
 
-    The ledger holds no updates, so the measurements that sensitivities sum up cannot be recomputed.
-    The chain of digests shows that they are the ones that training wrote.
+    The ledger holds no updates, so the measurements that sensitivities sum up cannot be
+    recomputed. The chain of digests shows that they are the ones that training wrote.
 
     Args:
         path: ``certificate.json`` in the folder of its branch.
@@ -62,13 +64,16 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
     for check in _checks(histories, request, document):
         if check.problem:
             raise LedgerError(
-                f"{file}: {check.label}: {check.problem}", "this certificate does not hold"
+                f"{file}: {check.label}: {check.problem}",
+                "this certificate does not hold",
             )
         checks.append(check)
     return checks
 
 
-def _histories_at(file: Path, document: dict[str, Any], training: str | Path | None) -> Histories:
+def _histories_at(
+    file: Path, document: dict[str, Any], training: str | Path | None
+) -> Histories:
     """Return the histories as they were when the certificate was written."""
     branches = file.parent.parent
     if training is None and branches.name != FOLDER:
@@ -79,12 +84,16 @@ def _histories_at(file: Path, document: dict[str, Any], training: str | Path | N
     histories = Histories.of(root, branches)
     index = document["request"]["index"]
     if index > len(histories.branches) or histories.branches[index - 1].run is None:
-        raise LedgerError(f"{branches} has no branch {index}", "restore the folder of the branch")
+        raise LedgerError(
+            f"{branches} has no branch {index}", "restore the folder of the branch"
+        )
     histories.branches = histories.branches[:index]
     return histories
 
 
-def _checks(histories: Histories, request: Request, document: dict[str, Any]) -> Iterator[Check]:
+def _checks(
+    histories: Histories, request: Request, document: dict[str, Any]
+) -> Iterator[Check]:
     """Yield every check of a certificate."""
     evidence = document["evidence"]
     recorded_runs = [evidence["training"], *evidence["branches"]]
@@ -106,7 +115,9 @@ def _checks(histories: Histories, request: Request, document: dict[str, Any]) ->
 
 
 def _growth_problem(run: Run, then: dict[str, Any], *, branch: int) -> str:
-    """Return what is wrong with the number of rounds; a training may have grown since."""
+    """Return what is wrong with the number of rounds; a training may have grown
+    since.
+    """
     if run.rounds < then["rounds"]:
         return f"it has {run.rounds} rounds, the certificate names {then['rounds']}"
     if branch and run.rounds > then["rounds"]:
@@ -138,7 +149,9 @@ def _recomputed_tables(
         reached=result["target reached"],
         unlearned_score=result["on forgotten clients"],
     )
-    if root.rounds > then["rounds"]:  # the training went on: compare its first rounds only
+    if (
+        root.rounds > then["rounds"]
+    ):  # the training went on: compare its first rounds only
         now = again["evidence"]["training"]
         grown = {key: then[key] for key in ("rounds", "experiment", "file")}
         first = {**now, **grown, "digest": root.digest_after(then["rounds"])}
@@ -158,7 +171,9 @@ def _difference(left: Any, right: Any) -> str:
                 separator = ": " if isinstance(left[key], dict | list) else " "
                 return f"{key}{separator}{inside}"
         return ""
-    return "" if left == right else f"is {left}, recomputed {right}"
+    if left == right:
+        return ""
+    return f"is {left}, recomputed {right}"
 
 
 def _restart_check(histories: Histories, before: Histories, request: Request) -> Check:
@@ -182,8 +197,12 @@ def _noise_check(histories: Histories, request: Request) -> Check:
     return Check("the noise is as large as the guarantee needs", problem)
 
 
-def _start_checks(histories: Histories, before: Histories, request: Request) -> Iterator[Check]:
-    """Check that retraining started from the node's model, with the noise committed to."""
+def _start_checks(
+    histories: Histories, before: Histories, request: Request
+) -> Iterator[Check]:
+    """Check that retraining started from the node's model, with the noise committed
+    to.
+    """
     retrained = histories.run(request.index)
     branch, n = request.node
     model = torch.from_numpy(histories.run(branch).models(n))

@@ -45,9 +45,13 @@ class Anneal:
     def __post_init__(self) -> None:
         for name, weighting in (("start", self.start), ("end", self.end)):
             fits = is_part(weighting) and weighting.slot == "weighting"
-            require(fits, f"Anneal: {name} = {weighting!r} is not a weighting", where=name)
+            require(
+                fits, f"Anneal: {name} = {weighting!r} is not a weighting", where=name
+            )
         require(
-            self.over >= 1, f"Anneal: over must be at least 1 round, not {self.over}", where="over"
+            self.over >= 1,
+            f"Anneal: over must be at least 1 round, not {self.over}",
+            where="over",
         )
 
     @property
@@ -58,7 +62,9 @@ class Anneal:
     @property
     def traits(self) -> WeightingTraits:
         """Declare whether either weighting reads the updates."""
-        reads = any(traits_of(w, WeightingTraits).reads_updates for w in (self.start, self.end))
+        reads = any(
+            traits_of(w, WeightingTraits).reads_updates for w in (self.start, self.end)
+        )
         return WeightingTraits(reads_updates=reads)
 
     @property
@@ -69,7 +75,9 @@ class Anneal:
 
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return both weightings for the clients that stay."""
-        return replace(self, start=inner_for(self.start, stay), end=inner_for(self.end, stay))
+        return replace(
+            self, start=inner_for(self.start, stay), end=inner_for(self.end, stay)
+        )
 
     def fit(self, setting: Setting) -> None:
         """Refuse settings that either weighting refuses."""

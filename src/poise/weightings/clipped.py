@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Clipped:
     """``c_i = w_i min(1, C/|Delta_i|)``: every update is shortened to length C first.
 
-    A client's contribution to the direction is at most ``w_i C`` long, for all data. The weights
-    are not renormalised. With a `Noisy` server this is DP-FedAvg.
+    A client's contribution to the direction is at most ``w_i C`` long, for all data.
+    The weights are not renormalised. With a `Noisy` server this is DP-FedAvg.
 
     Args:
         norm: C, above 0; inf shortens no update.
@@ -42,7 +42,11 @@ class Clipped:
     of: Any = Proportional()
 
     def __post_init__(self) -> None:
-        require(self.norm > 0, f"Clipped: norm must be above 0, not {self.norm}", where="norm")
+        require(
+            self.norm > 0,
+            f"Clipped: norm must be above 0, not {self.norm}",
+            where="norm",
+        )
         require(
             is_part(self.of) and self.of.slot == "weighting",
             f"Clipped: {self.of!r} is not a weighting",
@@ -60,7 +64,9 @@ class Clipped:
         """Declare the traits that clipping keeps, and the length C."""
         inner = traits_of(self.of, WeightingTraits)
         return WeightingTraits(
-            proportional=inner.proportional, shortens_to=self.norm, continuous=inner.continuous
+            proportional=inner.proportional,
+            shortens_to=self.norm,
+            continuous=inner.continuous,
         )
 
     @property
@@ -79,11 +85,14 @@ class Clipped:
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Return the inner coefficients, times C/|Delta_i| for updates longer than C."""
+        """Return the inner coefficients, times C/|Delta_i| for updates longer than
+        C.
+        """
         length = np.asarray(updates.norms, dtype=np.float64)
         if np.isnan(length).any():
             raise InvalidOption(
-                "Clipped: the norms of the updates are missing", "pass norms=, one per row"
+                "Clipped: the norms of the updates are missing",
+                "pass norms=, one per row",
             )
         factor = np.ones_like(length)
         np.divide(self.norm, length, out=factor, where=length > self.norm)

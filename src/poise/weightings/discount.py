@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 @part("weighting", "discount")
 class Discount:
-    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with staleness.
+    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with
+    staleness.
 
-    ``polynomial``: s(t) = (1 + t)^-a. ``hinge``: s(t) = 1 up to t = b, then 1/(a (t - b) + 1). The
-    weights are not renormalised.
+    ``polynomial``: s(t) = (1 + t)^-a. ``hinge``: s(t) = 1 up to t = b, then 1/(a (t -
+    b) + 1). The weights are not renormalised.
 
     Args:
         of: the weighting that gives w_i.
@@ -54,7 +55,9 @@ class Discount:
             where="of",
         )
         require(
-            self.a > 0 and isfinite(self.a), f"Discount: a must be above 0, not {self.a}", where="a"
+            self.a > 0 and isfinite(self.a),
+            f"Discount: a must be above 0, not {self.a}",
+            where="a",
         )
         require(
             self.b >= 0 and isfinite(self.b),
@@ -72,7 +75,9 @@ class Discount:
     def traits(self) -> WeightingTraits:
         """Declare the traits of the inner weighting that the factor keeps."""
         inner = traits_of(self.of, WeightingTraits)
-        return WeightingTraits(reads_updates=inner.reads_updates, continuous=inner.continuous)
+        return WeightingTraits(
+            reads_updates=inner.reads_updates, continuous=inner.continuous
+        )
 
     @property
     def inner(self) -> Weighting:
@@ -99,7 +104,9 @@ class Discount:
         return np.asarray(weigh(self.of, updates) * factor, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """Return those of the inner weighting, if the clock waits, so that no update is stale."""
+        """Return those of the inner weighting, if the clock waits, so that no update is
+        stale.
+        """
         inner = self.inner
         if not known.clock.waits or not isinstance(inner, KnowsMeanCoefficients):
             return None

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 class Exp:
     """``c_i ~ omega_i exp(s_i (loss_after - loss_before) / alpha)``, summing to one.
 
-    ``s_i = m n_i / sum_S n_j``, n_i the size of client i. A large improvement means that the
-    client's data differs from that of the others, so its weight is small. alpha -> infinity gives
-    the (renormalised) base weights. For equal sizes s_i = 1, and all experiments of [Exp-α 2023]
-    have equal sizes.
+    ``s_i = m n_i / sum_S n_j``, n_i the size of client i. A large improvement means
+    that the client's data differs from that of the others, so its weight is small.
+    alpha -> infinity gives the (renormalised) base weights. For equal sizes s_i = 1,
+    and all experiments of [Exp-α 2023] have equal sizes.
 
     Args:
         alpha: how mild the weighting is, above 0; 0.2 in [Exp-α 2023].
-        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 for all sizes, as eq. 3 and
-            Algorithm 1 are printed.
+        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 for all sizes, as eq. 3
+            and Algorithm 1 are printed.
 
     Source: [Exp-α 2023, eq. 3, Cor. 1.1, Alg. 1].
 
@@ -62,7 +62,9 @@ class Exp:
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Return the base weights times the exponential of the scaled change of the loss."""
+        """Return the base weights times the exponential of the scaled change of the
+        loss.
+        """
         before = finite_losses("loss_before", updates)
         change = finite_losses("loss_after", updates) - before
         scale = np.ones(len(updates))
@@ -75,7 +77,9 @@ def _relative_sizes(updates: RoundUpdates) -> Floats:
     """Return n_i over the mean size of the cohort."""
     n = np.asarray(updates.samples, dtype=np.float64)
     if n.shape != (len(updates),) or (len(n) and not (n > 0).all()):
-        raise InvalidOption(f"Exp: sizes must be above 0, one per client, not {n.tolist()}")
+        raise InvalidOption(
+            f"Exp: sizes must be above 0, one per client, not {n.tolist()}"
+        )
     if len(n) == 0:
         return n
     return np.asarray(n / n.mean(), dtype=np.float64)

@@ -57,9 +57,11 @@ class Max(_Extreme):
     Published as FedWorse(k) and FedMax(k).
 
     Args:
-        k: how many clients count: a whole number, or a share of the cohort between 0 and 1.
-        floor: F_i*, the smallest loss a client can have: a number (0 for cross-entropy),
-            ``"running_min"`` (the client's lowest loss so far), or one number per client.
+        k: how many clients count: a whole number, or a share of the cohort between 0
+            and 1.
+        floor: F_i*, the smallest loss a client can have: a number (0 for
+            cross-entropy), ``"running_min"`` (the client's lowest loss so far), or one
+            number per client.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -69,7 +71,9 @@ class Max(_Extreme):
     """
 
     traits = WeightingTraits(
-        reads_updates=False, larger_losses_count_more=True, favours="have larger losses count more"
+        reads_updates=False,
+        larger_losses_count_more=True,
+        favours="have larger losses count more",
     )
 
 
@@ -91,4 +95,6 @@ class Min(_Extreme):
     """
 
     sign = -1.0
-    traits = WeightingTraits(reads_updates=False, favours="have smaller losses count more")
+    traits = WeightingTraits(
+        reads_updates=False, favours="have smaller losses count more"
+    )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Proportional:
     """``c_i = omega_i``: the weights of the sampler.
 
-    They are not renormalised, so a scheme with E[omega_i] = p_i stays unbiased even if the weights
-    of a round do not sum to one.
+    They are not renormalised, so a scheme with E[omega_i] = p_i stays unbiased even if
+    the weights of a round do not sum to one.
 
     >>> import numpy as np
     >>> Proportional().coefficients(np.array([0.2, 0.3]))

@@ -1,4 +1,6 @@
-"""`SoftMax` and `SoftMin`: clients with larger or smaller losses count more, smoothly."""
+"""`SoftMax` and `SoftMin`: clients with larger or smaller losses count more,
+smoothly.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.traits import Tilt, WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import Floor, by_columns, check_floor, floors_for, loss_gaps, renormalised
+from poise.core.weights import (
+    Floor,
+    by_columns,
+    check_floor,
+    floors_for,
+    loss_gaps,
+    renormalised,
+)
 
 if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
@@ -54,9 +63,10 @@ class _Soft:
 class SoftMax(_Soft):
     """``c_i ~ omega_i exp((F_i - F_i*)/T)``, summing to one.
 
-    Published as FedSoftWorse and FedSoftMax. T -> infinity gives the (renormalised) base weights,
-    T -> 0 the client with the largest loss alone. ([Mansour 2023] plots 1/T under the name of
-    temperature; here a high temperature is a mild weighting, as in [Mansour 2022].)
+    Published as FedSoftWorse and FedSoftMax. T -> infinity gives the (renormalised)
+    base weights, T -> 0 the client with the largest loss alone. ([Mansour 2023] plots
+    1/T under the name of temperature; here a high temperature is a mild weighting, as
+    in [Mansour 2022].)
 
     Args:
         temperature: T > 0; 0.2 in [Mansour 2022].
@@ -81,7 +91,8 @@ class SoftMax(_Soft):
 
 @part("weighting", "soft-min")
 class SoftMin(_Soft):
-    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one: the opposite of `SoftMax`.
+    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one: the opposite of
+    `SoftMax`.
 
     Published as FedSoftBetter.
 

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 class Switch:
     """Use one weighting per stage, each until a given round or accuracy.
 
-    A whole number ``until`` is a round: the stage covers the rounds before it. A number between 0
-    and 1 is an accuracy: the stage ends when the best accuracy measured so far reaches it. A stage
-    that has ended does not come back. The last stage has no end.
+    A whole number ``until`` is a round: the stage covers the rounds before it. A number
+    between 0 and 1 is an accuracy: the stage ends when the best accuracy measured so
+    far reaches it. A stage that has ended does not come back. The last stage has no
+    end.
 
     Args:
         stages: ``[(until, weighting), …]``; ``until`` of the last stage is None or inf.
 
-    Source: [Mansour 2022, §3.2, §4.7] (FedSoftBetterAvg = soft-min, then proportional from round 20
-        on).
+    Source: [Mansour 2022, §3.2, §4.7] (FedSoftBetterAvg = soft-min, then proportional
+        from round 20 on).
 
     >>> import numpy as np
     >>> from poise.weightings import Max, Proportional
@@ -101,7 +102,9 @@ class Switch:
 
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return every stage for the clients that stay."""
-        return replace(self, stages=tuple((until, inner_for(w, stay)) for until, w in self.stages))
+        return replace(
+            self, stages=tuple((until, inner_for(w, stay)) for until, w in self.stages)
+        )
 
     def fit(self, setting: Setting) -> None:
         """Refuse settings that any stage refuses."""

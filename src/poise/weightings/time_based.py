@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 class TimeBased:
     """``c_i = d_i``, the weight that makes the clock's scheme unbiased.
 
-    Slow clients count more per answer. With given times, d_i is the clock's closed form for its
-    durations. With estimated times, ``c_i = p_i (n + 1)/k_i`` after k_i answers of client i in
-    n + 1 aggregations: the server counts how often the client takes part.
+    Slow clients count more per answer. With given times, d_i is the clock's closed form
+    for its durations. With estimated times, ``c_i = p_i (n + 1)/k_i`` after k_i answers
+    of client i in n + 1 aggregations: the server counts how often the client takes
+    part.
 
     Args:
-        times: ``given`` (from the durations of the clock) or ``estimated`` (from the answers).
+        times: ``given`` (from the durations of the clock) or ``estimated`` (from the
+            answers).
 
     Source: [Fraboni 2023, §4.4, eq. 4.36 and 4.40].
 
@@ -39,7 +41,9 @@ class TimeBased:
     @property
     def needs(self) -> frozenset[str]:
         """The clock's d_i, if times are given."""
-        return frozenset({"balance"}) if self.times == "given" else frozenset()
+        if self.times == "given":
+            return frozenset({"balance"})
+        return frozenset()
 
     @property
     def traits(self) -> WeightingTraits:
@@ -51,7 +55,9 @@ class TimeBased:
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Return the base weights times d_i/p_i, or importance over the share of aggregations."""
+        """Return the base weights times d_i/p_i, or importance over the share of
+        aggregations.
+        """
         if self.times == "given":
             if updates.balance is None:
                 return updates.base_weights
@@ -65,13 +71,18 @@ class TimeBased:
         )
         if not len(updates):
             return updates.base_weights
-        _, inverse, counts = np.unique(updates.clients, return_inverse=True, return_counts=True)
-        rows = counts[inverse].astype(np.float64)  # the rows of one client share its weight
+        _, inverse, counts = np.unique(
+            updates.clients, return_inverse=True, return_counts=True
+        )
+        rows = counts[inverse].astype(
+            np.float64
+        )  # the rows of one client share its weight
         weights = updates.importance * (updates.round + 1) / (participations * rows)
         return np.asarray(weights, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """Return the importance, or the mean base weights if given times correct nothing.
+        """Return the importance, or the mean base weights if given times correct
+        nothing.
 
         Given times correct nothing under a clock that leaves no client behind.
         """

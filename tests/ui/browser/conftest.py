@@ -32,7 +32,10 @@ Open = Callable[..., Any]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--screenshots", type=Path, default=None, help="Folder for pictures of the console's pages."
+        "--screenshots",
+        type=Path,
+        default=None,
+        help="Folder for pictures of the console's pages.",
     )
 
 
@@ -41,9 +44,12 @@ def chromium() -> Iterator[Any]:
     """The browser, started once for a file of tests: as long as it runs, this thread can have no
     other event loop."""
     if not CHROMIUM.exists():
-        pytest.skip(f"there is no {CHROMIUM}: install Debian's chromium to test pages in a browser")
+        pytest.skip(
+            f"there is no {CHROMIUM}: install Debian's chromium to test pages in a browser"
+        )
     sync = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install 'poise[dev]'"
+        "playwright.sync_api",
+        reason="playwright is not installed: pip install 'poise[dev]'",
     )
     with sync.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -88,7 +94,9 @@ def visit(chromium: Any) -> Iterator[Open]:
     test."""
     contexts, complaints, foreign = [], [], []
 
-    def go(address: str, width: int = 1280, expected: int = 200, scheme: str = "light") -> Any:
+    def go(
+        address: str, width: int = 1280, expected: int = 200, scheme: str = "light"
+    ) -> Any:
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme
         )
@@ -96,13 +104,17 @@ def visit(chromium: Any) -> Iterator[Open]:
         page = context.new_page()
         page.on(
             "console",
-            lambda message: complaints.append(message.text) if message.type == "error" else None,
+            lambda message: (
+                complaints.append(message.text) if message.type == "error" else None
+            ),
         )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         own = address.split("/", 3)[2]
         page.on(
             "request",
-            lambda request: None if _own(request.url, own) else foreign.append(request.url),
+            lambda request: (
+                None if _own(request.url, own) else foreign.append(request.url)
+            ),
         )
         answer = page.goto(address)
         assert answer.status == expected
@@ -111,7 +123,9 @@ def visit(chromium: Any) -> Iterator[Open]:
     yield go
     for context in contexts:
         context.close()
-    assert [c for c in complaints if "status of 4" not in c] == [], "the browser's console says"
+    assert [c for c in complaints if "status of 4" not in c] == [], (
+        "the browser's console says"
+    )
     assert foreign == [], "asked of other hosts"
 
 
@@ -123,9 +137,9 @@ def drawn() -> Callable[[Any], int]:
         places = page.locator("[data-src]")
         for k in range(places.count()):
             places.nth(k).scroll_into_view_if_needed()
-            page.locator("[data-src]").nth(k).and_(page.locator("[data-drawn]")).wait_for(
-                state="attached", timeout=30_000
-            )
+            page.locator("[data-src]").nth(k).and_(
+                page.locator("[data-drawn]")
+            ).wait_for(state="attached", timeout=30_000)
         return int(page.locator("figure .main-svg").count())
 
     return wait
@@ -138,7 +152,9 @@ def picture(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
     def take(page: Any, name: str) -> None:
         folder = request.config.getoption("--screenshots", None)
         if folder is not None:
-            folder = request.config.invocation_params.dir / folder  # tests may be elsewhere by now
+            folder = (
+                request.config.invocation_params.dir / folder
+            )  # tests may be elsewhere by now
             folder.mkdir(parents=True, exist_ok=True)
             page.evaluate("scrollTo(0, 0)")
             page.screenshot(path=folder / f"{name}.png")

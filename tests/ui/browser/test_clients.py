@@ -52,7 +52,13 @@ QUICK = [
     thorough_except(QUICK, product(RUNS, PAGES, WIDTHS)),
 )
 def test_every_page_is_drawn_and_fits(
-    console: Start, visit: Open, drawn: Any, runs: Path, where: str, name: str, width: int
+    console: Start,
+    visit: Open,
+    drawn: Any,
+    runs: Path,
+    where: str,
+    name: str,
+    width: int,
 ) -> None:
     page = visit(f"{console(runs)}/{where}/{name}", width=width)
     assert drawn(page) > 0
@@ -85,7 +91,9 @@ def test_the_form_does_what_the_command_does(
     cost = page.locator("#cost").inner_text()
     for words in ("restart", "rounds given up", "noise", "largest sensitivity"):
         assert words in cost
-    assert page.get_by_role("button", name="Forget 4").count() == 0  # not without the token
+    assert (
+        page.get_by_role("button", name="Forget 4").count() == 0
+    )  # not without the token
     unlock(page)
     ask(page, **options)
     drawn(page)
@@ -94,7 +102,9 @@ def test_the_form_does_what_the_command_does(
     page.get_by_role("button", name="Forget 4").click()
     page.wait_for_selector('[data-job][data-state="done"]', timeout=LONG)
     made = json.loads(
-        (runs / "past/seed-0/unlearning/002/certificate.json").read_text(encoding="utf-8")
+        (runs / "past/seed-0/unlearning/002/certificate.json").read_text(
+            encoding="utf-8"
+        )
     )
     assert without_files(made) == without_files(json.loads(said.out))
     page.get_by_role("button", name="verify the certificate of request 2").click()
@@ -120,7 +130,9 @@ def test_the_graph_leads_from_clients_to_their_pages(
     if (
         folder := request.config.getoption("--screenshots", None)
     ) is not None:  # the graph is below the fold
-        page.locator("[data-clients] figure").first.screenshot(path=folder / "graph.png")
+        page.locator("[data-clients] figure").first.screenshot(
+            path=folder / "graph.png"
+        )
     page.locator("[data-clients] .canvas").first.scroll_into_view_if_needed()
     spot = page.evaluate("""() => {
       const canvas = document.querySelector("[data-clients] .canvas");
@@ -139,7 +151,9 @@ def test_the_graph_leads_from_clients_to_their_pages(
     picture(page, "client")
 
 
-def test_a_client_is_chosen_by_its_number(console: Start, visit: Open, runs: Path) -> None:
+def test_a_client_is_chosen_by_its_number(
+    console: Start, visit: Open, runs: Path
+) -> None:
     page = visit(f"{console(runs)}/federation/lab/seed-0")
     page.fill("input[name=client]", "7")
     page.keyboard.press("Enter")
@@ -167,10 +181,14 @@ def test_from_a_suspect_to_a_decision(
     assert f"without-{suspect}.toml" in page.locator("#quarantine").inner_text()
 
 
-def test_the_ranking_is_sorted_by_keyboard(console: Start, visit: Open, runs: Path) -> None:
+def test_the_ranking_is_sorted_by_keyboard(
+    console: Start, visit: Open, runs: Path
+) -> None:
     page = visit(f"{console(runs)}/audit/lab/seed-0")
     page.focus("#ranking thead button:has-text('client')")
     page.keyboard.press("Enter")
     shown = page.locator("#ranking tbody tr th").all_inner_texts()
     assert shown == [f"client {k}" for k in range(10)]
-    assert page.locator("#ranking th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    assert (
+        page.locator("#ranking th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    )

@@ -25,7 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two experiments of two seeds; one of them asynchronous."""
     runs = tmp_path_factory.mktemp("console") / "runs"
     late = small(rounds=12).replace('name = "uniform"\nm = 4', 'name = "full"')
-    late += '[clock]\nname = "asynchronous"\ndurations = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n'
+    late += (
+        '[clock]\nname = "asynchronous"\ndurations = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n'
+    )
     for run in run_experiment(parse(small(rounds=12)), runs / "uniform", [0, 1]):
         run.close()
     for run in run_experiment(parse(late), runs / "asynchronous", [0, 1]):
@@ -49,16 +51,21 @@ def test_the_list_shows_filters_and_sorts(
     assert "seeds" in page.locator("[data-over-seeds]").first.inner_text()
     picture(page, "runs")
     page.get_by_label("Filter").fill("asynchronous seed-1")
-    assert [row.get_attribute("data-run") for row in rows.all() if row.is_visible()] == [
-        "asynchronous/seed-1"
-    ]
+    assert [
+        row.get_attribute("data-run") for row in rows.all() if row.is_visible()
+    ] == ["asynchronous/seed-1"]
     assert page.locator("[data-count]").inner_text() == "1 of 4 runs"
     page.get_by_label("Filter").fill("")
     page.get_by_label("State").select_option("failed")
     assert not any(row.is_visible() for row in rows.all())
     page.get_by_label("State").select_option("")
     scores = {}
-    for name in ("uniform/seed-0", "uniform/seed-1", "asynchronous/seed-0", "asynchronous/seed-1"):
+    for name in (
+        "uniform/seed-0",
+        "uniform/seed-1",
+        "asynchronous/seed-0",
+        "asynchronous/seed-1",
+    ):
         with opened(folder / name) as run:
             scores[name] = run.metric("loss")[-1]
     head = page.get_by_role("columnheader", name="loss")
@@ -85,7 +92,10 @@ def test_the_page_of_a_run_draws_everything(
         "Classes of each cohort",
     ):
         assert title in titles
-    assert any(title.startswith("Weight of each client in each aggregation") for title in titles)
+    assert any(
+        title.startswith("Weight of each client in each aggregation")
+        for title in titles
+    )
     assert page.locator("h2", has_text="Time and staleness").count() == 1
     picture(page, "run")
     first = page.locator("figure").first
@@ -124,7 +134,12 @@ def test_what_is_written_arrives_within_two_seconds_without_a_reload(
         at = written.get(timeout=60)
         page.locator("[data-field=rounds]", has_text=str(n)).wait_for(timeout=10_000)
         assert time.monotonic() - at < 2.0
-        while page.evaluate("document.querySelector('figure .canvas')._fullData[0].x.length") < n:
+        while (
+            page.evaluate(
+                "document.querySelector('figure .canvas')._fullData[0].x.length"
+            )
+            < n
+        ):
             assert time.monotonic() - at < 5.0, "the curve did not grow"
     go.release()
     writer.join(60)
@@ -138,7 +153,12 @@ def test_two_experiments_compare(
     page = visit(console(folder))
     page.get_by_role("button", name="Compare selected").click()
     assert page.locator("[data-count]").inner_text() == "select runs first"
-    for name in ("uniform/seed-0", "uniform/seed-1", "asynchronous/seed-0", "asynchronous/seed-1"):
+    for name in (
+        "uniform/seed-0",
+        "uniform/seed-1",
+        "asynchronous/seed-0",
+        "asynchronous/seed-1",
+    ):
         page.get_by_label(f"compare {name}").check()
     page.get_by_role("button", name="Compare selected").click()
     page.wait_for_url("**/compare?**")
@@ -149,14 +169,18 @@ def test_two_experiments_compare(
     picture(page, "compare")
 
 
-def test_what_is_not_there_has_a_page(folder: Path, console: Start, visit: Open) -> None:
+def test_what_is_not_there_has_a_page(
+    folder: Path, console: Start, visit: Open
+) -> None:
     page = visit(f"{console(folder)}/run/unifrom/seed-0", expected=404)
     assert "did you mean 'uniform/seed-0'?" in page.locator("main").inner_text()
     page.get_by_role("link", name="All runs").click()
     assert page.locator("h1").inner_text() == "Runs"
 
 
-def test_a_corrupted_run_has_a_page(tmp_path: Path, console: Start, visit: Open) -> None:
+def test_a_corrupted_run_has_a_page(
+    tmp_path: Path, console: Start, visit: Open
+) -> None:
     broken = run_into(small(rounds=2), tmp_path / "broken")
     (broken / "ledger.sqlite").write_bytes(b"no database" * 1000)
     address = console(tmp_path)

@@ -4,4 +4,11 @@ from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.explanation import Explanation, explain, explain_composition
 from poise.analysis.explain.remarks import Remark
 
-__all__ = ["Constants", "Explanation", "Remark", "constants", "explain", "explain_composition"]
+__all__ = [
+    "Constants",
+    "Explanation",
+    "Remark",
+    "constants",
+    "explain",
+    "explain_composition",
+]

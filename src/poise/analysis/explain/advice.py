@@ -11,38 +11,59 @@ from poise import theory
 from poise.analysis.explain.constants import Constants
 from poise.analysis.explain.remarks import ExplainContext
 from poise.core.durations import FixedDurations
-from poise.core.traits import ClockTraits, SamplerTraits, SolverTraits, WeightingTraits, traits_of
+from poise.core.traits import (
+    ClockTraits,
+    SamplerTraits,
+    SolverTraits,
+    WeightingTraits,
+    traits_of,
+)
 
 KEPT = 0.5
-"""Minimum share of its importance that the advised temperature leaves to every client."""
+"""Minimum share of its importance that the advised temperature leaves to every
+client."""
 
 
 def advice(
-    context: ExplainContext, constants: Constants | None, rounds: float, time: float | None
+    context: ExplainContext,
+    constants: Constants | None,
+    rounds: float,
+    time: float | None,
 ) -> tuple[str, ...]:
     """The advice of the papers for this composition."""
-    texts = [*_sampler(context), *_window(context, constants, time), *_temperature(context)]
+    texts = [
+        *_sampler(context),
+        *_window(context, constants, time),
+        *_temperature(context),
+    ]
     if constants is not None:
         texts += _steps(context, constants, rounds)
     return tuple(texts)
 
 
-def _steps(context: ExplainContext, constants: Constants, rounds: float) -> Iterator[str]:
-    problem, share = constants.problem(), traits_of(context.parts.solver, SolverTraits).own_share
+def _steps(
+    context: ExplainContext, constants: Constants, rounds: float
+) -> Iterator[str]:
+    problem = constants.problem()
+    share = traits_of(context.parts.solver, SolverTraits).own_share
     beta = 1.0 if share is None else share
-    if not isfinite(problem.gradient) or problem.gradient <= 0 or not isfinite(problem.smoothness):
+    if (
+        not isfinite(problem.gradient)
+        or problem.gradient <= 0
+        or not isfinite(problem.smoothness)
+    ):
         return
-    now = int(np.median(context.parts.solver.steps_for(np.asarray(context.setting.sizes)[:1000])))
+    now = int(
+        np.median(
+            context.parts.solver.steps_for(np.asarray(context.setting.sizes)[:1000])
+        )
+    )
     if isfinite(problem.heterogeneity) and isfinite(problem.noise):
-        best, where = (
-            theory.best_steps(problem, beta),
-            "[Buttaci 2024, §4.4], strongly convex, falling rates",
-        )
+        best = theory.best_steps(problem, beta)
+        where = "[Buttaci 2024, §4.4], strongly convex, falling rates"
     elif isfinite(problem.gap) and isfinite(problem.noise) and rounds >= 1:
-        best, where = (
-            theory.best_steps_nonconvex(problem, int(rounds), beta),
-            "[Buttaci 2024, Cor. 4.1]",
-        )
+        best = theory.best_steps_nonconvex(problem, int(rounds), beta)
+        where = "[Buttaci 2024, Cor. 4.1]"
     else:
         return
     yield (
@@ -69,7 +90,8 @@ def _window(
     context: ExplainContext, constants: Constants | None, time: float | None
 ) -> Iterator[str]:
     clock = context.parts.clock
-    dt, times = traits_of(clock, ClockTraits).window, clock.times(context.setting.clients)
+    dt = traits_of(clock, ClockTraits).window
+    times = clock.times(context.setting.clients)
     if dt is None or not isinstance(times, FixedDurations):
         return
     tau = times.mean(context.setting.clients)
@@ -81,11 +103,14 @@ def _window(
             "variance": constants.gradient,
         }
         known = {k: c.value for k, c in pairs.items() if c.known}
-    steps = int(np.median(context.parts.solver.steps_for(np.asarray(context.setting.sizes))))
+    steps = int(
+        np.median(context.parts.solver.steps_for(np.asarray(context.setting.sizes)))
+    )
     span = max(100 * float(tau.max()) if time is None else time, float(tau.max()))
     best = theory.best_window(tau, span, steps, parts=10, **known)
     now, then = (
-        theory.fedfix_terms(tau, length, span, steps, **known).total for length in (dt, best)
+        theory.fedfix_terms(tau, length, span, steps, **known).total
+        for length in (dt, best)
     )
     if then < now:
         gain = f"{then / now:.2g} × that of dt = {dt:g}"
@@ -101,7 +126,8 @@ def _window(
 
 
 def _temperature(context: ExplainContext) -> Iterator[str]:
-    weighting, losses = context.scheme.weighting, context.table.get("before")
+    weighting = context.scheme.weighting
+    losses = context.table.get("before")
     tilt = traits_of(weighting, WeightingTraits).tilt
     if tilt is None or tilt.of != "loss" or losses is None or np.ptp(losses) <= 0:
         return

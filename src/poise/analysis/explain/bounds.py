@@ -1,4 +1,6 @@
-"""The bounds that apply to a composition, and the conditions of the papers that it meets."""
+"""The bounds that apply to a composition, and the conditions of the papers that it
+meets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import numpy as np
 from poise import theory
 from poise.analysis.explain.constants import Constants
 from poise.analysis.explain.remarks import ExplainContext, in_theory
-from poise.analysis.explain.scheme import Scheme, by_losses, selects_everyone, waits_for_all
+from poise.analysis.explain.scheme import (
+    Scheme,
+    by_losses,
+    selects_everyone,
+    waits_for_all,
+)
 from poise.core.durations import FixedDurations
 from poise.core.traits import (
     ClockTraits,
@@ -23,9 +30,12 @@ from poise.core.traits import (
 from poise.theory import Assumption, Terms
 
 
-def bounds(context: ExplainContext, constants: Constants, rounds: float) -> Mapping[str, Terms]:
+def bounds(
+    context: ExplainContext, constants: Constants, rounds: float
+) -> Mapping[str, Terms]:
     """The bounds that apply to this composition by name, with the known constants."""
-    steps, problem = _steps(context), constants.problem()
+    steps = _steps(context)
+    problem = constants.problem()
     if steps is None or rounds < 1 or not in_theory(context.parts):
         return {}
     found: list[Terms] = []
@@ -41,7 +51,9 @@ def bounds(context: ExplainContext, constants: Constants, rounds: float) -> Mapp
         found += _sampled(context, constants, steps, int(rounds))
     if not context.parts.clock.waits:
         found += _late(context, constants, steps, rounds)
-    kept = Assumption("the mean weights are the importance", not context.scheme.biased(context.p))
+    kept = Assumption(
+        "the mean weights are the importance", not context.scheme.biased(context.p)
+    )
     whole = [
         replace(t, assumptions=(*t.assumptions, kept)) if "weights" not in t.name else t
         for t in found
@@ -59,7 +71,9 @@ def _convex(
     solver = traits_of(context.parts.solver, SolverTraits)
     if by_losses(context.scheme.weighting):
         pi, _ = theory.weight_range(theory.normalised(context.scheme.mean), context.p)
-        return [theory.bounded_weights(problem, steps, steps * rounds, pi)] if pi > 0 else []
+        if pi > 0:
+            return [theory.bounded_weights(problem, steps, steps * rounds, pi)]
+        return []
     if solver.own_share is not None:
         return [theory.perturbed_bound(problem, solver.own_share, steps, rounds)]
     if not solver.gradient_steps:
@@ -79,14 +93,15 @@ def _smooth(
     return [theory.fedprox_stationary(problem, solver.pull, steps, rounds)]
 
 
-def _sampled(context: ExplainContext, constants: Constants, steps: int, rounds: int) -> list[Terms]:
+def _sampled(
+    context: ExplainContext, constants: Constants, steps: int, rounds: int
+) -> list[Terms]:
     """The bound for sampled clients [Fraboni 2023, ch. 2]."""
-    weights, problem = context.scheme.statistics, constants.problem()
+    weights = context.scheme.statistics
+    problem = constants.problem()
     rate, server = _rates(context)
-    solver, weighting = (
-        traits_of(context.parts.solver, SolverTraits),
-        traits_of(context.scheme.weighting, WeightingTraits),
-    )
+    solver = traits_of(context.parts.solver, SolverTraits)
+    weighting = traits_of(context.scheme.weighting, WeightingTraits)
     plain = (
         solver.gradient_steps
         and solver.pull == 0
@@ -109,13 +124,15 @@ def _sampled(context: ExplainContext, constants: Constants, steps: int, rounds: 
     ]
 
 
-def _late(context: ExplainContext, constants: Constants, steps: int, rounds: float) -> list[Terms]:
-    """The bound for fixed durations and clients that restart at once [Fraboni 2023, ch. 4]."""
-    scheme, problem, clock = (
-        context.scheme,
-        constants.problem(),
-        traits_of(context.parts.clock, ClockTraits),
-    )
+def _late(
+    context: ExplainContext, constants: Constants, steps: int, rounds: float
+) -> list[Terms]:
+    """The bound for fixed durations and clients that restart at once [Fraboni 2023, ch.
+    4].
+    """
+    scheme = context.scheme
+    problem = constants.problem()
+    clock = traits_of(context.parts.clock, ClockTraits)
     rate, server = _rates(context)
     times = context.parts.clock.times(context.setting.clients)
     known = (
@@ -126,7 +143,8 @@ def _late(context: ExplainContext, constants: Constants, steps: int, rounds: flo
     if not known or rate is None or scheme.shares is None or clock.schedule is None:
         return []
     assert isinstance(times, FixedDurations)
-    tau, dt = times.mean(context.setting.clients), clock.window
+    tau = times.mean(context.setting.clients)
+    dt = clock.window
     weights = scheme.mean / scheme.shares
     alone = clock.schedule == "asynchronous"
     spread = float(scheme.mean @ np.full(len(tau), problem.gradient))
@@ -152,13 +170,19 @@ def _late(context: ExplainContext, constants: Constants, steps: int, rounds: flo
 def _steps(context: ExplainContext) -> int | None:
     """The number of local steps, if it is the same for all clients; otherwise None."""
     steps = context.parts.solver.steps_for(np.asarray(context.setting.sizes))
-    return int(steps[0]) if (steps == steps[0]).all() else None
+    if (steps == steps[0]).all():
+        return int(steps[0])
+    return None
 
 
 def _rates(context: ExplainContext) -> tuple[float | None, float]:
-    """The local rate of plain SGD (None for other solvers or servers), and the server's rate."""
+    """The local rate of plain SGD (None for other solvers or servers), and the server's
+    rate.
+    """
     server = traits_of(context.parts.server, ServerTraits)
-    plain = _adds(context) and not traits_of(context.parts.solver, SolverTraits).momentum
+    plain = (
+        _adds(context) and not traits_of(context.parts.solver, SolverTraits).momentum
+    )
     local = context.parts.solver.rate(0) if plain else None
     return local, 1.0 if server.rate is None else server.rate
 
@@ -171,16 +195,21 @@ def _adds(context: ExplainContext) -> bool:
 
 def room_of(scheme: Scheme) -> float:
     """Tolerance of the sum of the mean weights around 1."""
-    return 1e-9 if scheme.half_width is None else 1e-9 + float(np.linalg.norm(scheme.half_width))
+    if scheme.half_width is None:
+        return 1e-9
+    return 1e-9 + float(np.linalg.norm(scheme.half_width))
 
 
-def conditions(context: ExplainContext, constants: Constants | None) -> tuple[Assumption, ...]:
+def conditions(
+    context: ExplainContext, constants: Constants | None
+) -> tuple[Assumption, ...]:
     """The conditions of the papers, and whether this composition meets them."""
-    scheme, statistics = context.scheme, context.scheme.statistics
+    scheme = context.scheme
+    statistics = context.scheme.statistics
     kept = not scheme.biased(context.p, context.progress)
-    whole_mean = not scheme.biased(context.p) and abs(float(scheme.mean.sum()) - 1) <= room_of(
-        scheme
-    )
+    whole_mean = not scheme.biased(context.p) and abs(
+        float(scheme.mean.sum()) - 1
+    ) <= room_of(scheme)
     mu = None if constants is None else constants.convexity.value
     known = mu is not None and isfinite(mu)
     everyone = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
@@ -199,7 +228,8 @@ def conditions(context: ExplainContext, constants: Constants | None) -> tuple[As
             "every client takes part in every round [Mansour 2022], [Exp-α 2023], "
             "[Buttaci 2024], [Mansour 2023]"
         ): everyone,
-        "all clients make the same number of local steps (all papers)": _steps(context) is not None,
+        "all clients make the same number of local steps (all papers)": _steps(context)
+        is not None,
         (
             "every client's loss is strongly convex [Mansour 2022], [Exp-α 2023], [Buttaci 2024, "
             "§4.2.2], [Mansour 2023]"
@@ -207,5 +237,7 @@ def conditions(context: ExplainContext, constants: Constants | None) -> tuple[As
         "the server only adds the direction [Fraboni 2023]": _adds(context),
     }
     if not in_theory(context.parts):
-        texts["the direction is a weighted sum of the clients' updates (all papers)"] = False
+        texts[
+            "the direction is a weighted sum of the clients' updates (all papers)"
+        ] = False
     return tuple(Assumption(text, holds) for text, holds in texts.items())

@@ -1,4 +1,6 @@
-"""Theoretical bounds and a measured run in the same unit: F - F*, the loss above its minimum."""
+"""Theoretical bounds and a measured run in the same unit: F - F*, the loss above its
+minimum.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PASSES = 300
 
 @dataclass(frozen=True)
 class BoundsVsRun:
-    """F - F* over the aggregations: bounds by name, predicted bias, and the measured run."""
+    """F - F* over the aggregations: bounds by name, predicted bias, and the measured
+    run.
+    """
 
     rounds: Floats  # (k,)
     bounds: dict[str, Floats]  # (k,) each
@@ -35,12 +39,14 @@ class BoundsVsRun:
 def bounds_vs_run(
     composition: Composition, explanation: Explanation, run: Run | None = None
 ) -> BoundsVsRun:
-    """Evaluate the bounds along a run, the predicted bias, and the kept models of the run.
+    """Evaluate the bounds along a run, the predicted bias, and the kept models of the
+    run.
 
     Args:
         composition: the explained composition; its task must be convex and small.
         explanation: its explanation.
-        run: a run of it, for the measured curve; at most 40 of its kept models are evaluated.
+        run: a run of it, for the measured curve; at most 40 of its kept models are
+            evaluated.
     """
     known = explanation.constants
     if known is None or known.optimum is None:
@@ -48,7 +54,8 @@ def bounds_vs_run(
             "the optimum of this problem is unknown",
             "use a small convex task with weight decay",
         )
-    fed, decay = composition.federation, known_decay(composition.parts.solver)
+    fed = composition.federation
+    decay = known_decay(composition.parts.solver)
     oracle = double(composition.task).bind(fed)
     clients = Clients.open(oracle, np.arange(fed.clients, dtype=np.int64), decay)
     p = np.asarray(fed.importance, dtype=np.float64)
@@ -74,7 +81,9 @@ def bounds_vs_run(
     bias = max(gap(optimum), 0.0)
     if run is None:
         return BoundsVsRun(steps.astype(float), bounds, bias)
-    kept = np.array(run.kept)[np.unique(np.linspace(0, len(run.kept) - 1, POINTS).astype(int))]
+    kept = np.array(run.kept)[
+        np.unique(np.linspace(0, len(run.kept) - 1, POINTS).astype(int))
+    ]
     measured = []
     for n in kept:
         model = np.array(run.models(int(n)), dtype=np.float64)

@@ -82,18 +82,25 @@ class Clients:
         return total + self.decay * rows[:, :trainable]
 
     def _block(self, rows: Stack, start: int, counts: torch.Tensor) -> Stack:
-        """Mean gradients over a block of positions; 0 for clients that have none left."""
+        """Mean gradients over a block of positions; 0 for clients that have none
+        left.
+        """
         out = rows.new_zeros((len(rows), self.oracle.layout.trainable))
         if not self.oracle.batches:
             ones = torch.ones(len(rows), dtype=torch.int64)
             self.oracle.gradients(
-                rows, self.data, Batch(torch.zeros((len(rows), 1)).long(), ones, True), out
+                rows,
+                self.data,
+                Batch(torch.zeros((len(rows), 1)).long(), ones, True),
+                out,
             )
             return out
         active = torch.nonzero(counts > 0).ravel()
         width = int(counts.max())
         picked = [self.positions[k][start : start + width] for k in active.tolist()]
-        table = torch.stack([torch.cat([p, p[:1].repeat(width - len(p))]) for p in picked])
+        table = torch.stack(
+            [torch.cat([p, p[:1].repeat(width - len(p))]) for p in picked]
+        )
         gradients = out.new_empty((len(active), out.shape[1]))
         data = self._data_of(active)
         with torch.no_grad():
@@ -106,7 +113,9 @@ class Clients:
         """The data with the random streams of these rows."""
         if not isinstance(self.data, Opened) or self.data.generators is None:
             return self.data
-        return replace(self.data, generators=[self.data.generators[k] for k in rows.tolist()])
+        return replace(
+            self.data, generators=[self.data.generators[k] for k in rows.tolist()]
+        )
 
     def _features(self) -> int:
         if not isinstance(self.data, Opened):
@@ -118,9 +127,15 @@ class Clients:
         penalty = (
             self.decay
             / 2
-            * rows[:, : self.oracle.layout.trainable].square().sum(dim=1).double().numpy()
+            * rows[:, : self.oracle.layout.trainable]
+            .square()
+            .sum(dim=1)
+            .double()
+            .numpy()
         )
-        return np.asarray(self.oracle.losses(rows, self.data) + penalty, dtype=np.float64)
+        return np.asarray(
+            self.oracle.losses(rows, self.data) + penalty, dtype=np.float64
+        )
 
     def same(self, theta: Vector) -> Stack:
         """The same model for every client, as rows."""
@@ -129,18 +144,24 @@ class Clients:
 
 def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
     """At most ``most`` random samples of each client."""
-    kept, offsets = [], [0]
+    kept = []
+    offsets = [0]
     for k, n in enumerate(shards.sizes.tolist()):
         drawn = np.arange(n)
         if n > most:
             drawn = np.sort(
-                generator(seed, "explain", int(numbers[k])).choice(n, most, replace=False)
+                generator(seed, "explain", int(numbers[k])).choice(
+                    n, most, replace=False
+                )
             )
         kept.append(drawn + int(shards.offsets[k]))
         offsets.append(offsets[-1] + len(drawn))
     index = torch.from_numpy(np.concatenate(kept))
     return Shards(
-        shards.samples, shards.rows[index], shards.labels[index], np.array(offsets, dtype=np.int64)
+        shards.samples,
+        shards.rows[index],
+        shards.labels[index],
+        np.array(offsets, dtype=np.int64),
     )
 
 
@@ -161,6 +182,6 @@ def some_clients(federation: FederationLike, most: int, seed: int = 0) -> Ints:
     n = int(federation.clients)
     if n <= most:
         return np.arange(n, dtype=np.int64)
-    return np.sort(generator(seed, "explain clients").choice(n, most, replace=False)).astype(
-        np.int64
-    )
+    return np.sort(
+        generator(seed, "explain clients").choice(n, most, replace=False)
+    ).astype(np.int64)

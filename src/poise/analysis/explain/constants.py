@@ -1,4 +1,6 @@
-"""Estimates of the constants that the bounds need, each with its method and an interval."""
+"""Estimates of the constants that the bounds need, each with its method and an
+interval.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,21 @@ from poise.core.vectors import Vector
 from poise.theory import Problem
 
 BUDGET = 4e9
-"""Multiplications for solving the convex problem; a fixed budget keeps results reproducible."""
+"""Multiplications for solving the convex problem; a fixed budget keeps results
+reproducible."""
 
 MOST_PASSES = 600
 LEAST_PASSES = 25
 MOST_CLIENTS = 100  # of a problem that poise solves
-PASS = 4e8  # multiplications of a pass over the clients of a problem that poise does not solve
+# multiplications of a pass over the clients of a problem that poise does not solve
+PASS = 4e8
 
 
 @dataclass(frozen=True)
 class Constants:
-    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, and gradient dissimilarity."""
+    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, and gradient
+    dissimilarity.
+    """
 
     smoothness: Constant
     convexity: Constant
@@ -59,7 +65,11 @@ class Constants:
 
     def by_name(self) -> dict[str, Constant]:
         """Every constant by the name of its field."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Constant)}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, Constant)
+        }
 
     def as_data(self) -> dict[str, Any]:
         """The constants as plain values."""
@@ -78,12 +88,14 @@ def constants(
 ) -> Constants:
     """Estimate the constants of a problem.
 
-    - L: power iteration on Hessian-vector products at the initial model and at the optimum, if
-      known; for logistic regression the bound ``|X_i|^2/(2 n_i) + decay``, which holds everywhere.
+    - L: power iteration on Hessian-vector products at the initial model and at the
+      optimum, if known; for logistic regression the bound ``|X_i|^2/(2 n_i) + decay``,
+      which holds everywhere.
     - mu: the weight decay; for quadratics the smallest eigenvalue.
-    - sigma^2 and G^2: from gradients of single samples at the same points, for the largest client.
-    - Gamma, distance and gap: from the solution of the convex problem and of the clients' own
-      problems, unless that takes more than a fixed number of operations.
+    - sigma^2 and G^2: from gradients of single samples at the same points, for the
+      largest client.
+    - Gamma, distance and gap: from the solution of the convex problem and of the
+      clients' own problems, unless that takes more than a fixed number of operations.
 
     Args:
         federation: the clients and their data.
@@ -103,11 +115,19 @@ def constants(
     importance = np.asarray(federation.importance, dtype=np.float64)
     kind = traits_of(task, TaskTraits).convex
     clients, passes = _opened(oracle, federation, kind, weight_decay, seed)
-    solved = _solved(clients, importance, start, kind, passes) if kind and passes else None
+    if kind and passes:
+        solved = _solved(clients, importance, start, kind, passes)
+    else:
+        solved = None
     points = [start] if solved is None else [start, solved.optimum]
     bent = curvature_of(clients, points, kind, weight_decay)
     noise, gradient, apart = gradient_constants(
-        oracle, federation, points=points, decay=weight_decay, batch_size=batch_size, seed=seed
+        oracle,
+        federation,
+        points=points,
+        decay=weight_decay,
+        batch_size=batch_size,
+        seed=seed,
     )
     heterogeneity, distance, gap = _gaps(
         clients, importance, start=start, solved=solved, bent=bent, kind=kind
@@ -127,12 +147,20 @@ def constants(
 
 
 def _opened(
-    oracle: Oracle, federation: FederationLike, kind: str | None, decay: float, seed: int
+    oracle: Oracle,
+    federation: FederationLike,
+    kind: str | None,
+    decay: float,
+    seed: int,
 ) -> tuple[Clients, int]:
-    """All clients and the number of passes to solve the problem; else a few clients and 0."""
+    """All clients and the number of passes to solve the problem; else a few clients and
+    0.
+    """
     few = not federation.on_demand and federation.clients <= MOST_CLIENTS
     if kind and few and (kind == "quadratic" or decay > 0):
-        whole = Clients.open(oracle, some_clients(federation, MOST_CLIENTS, seed), decay, seed=seed)
+        whole = Clients.open(
+            oracle, some_clients(federation, MOST_CLIENTS, seed), decay, seed=seed
+        )
         passes = int(BUDGET / (2 * cost(oracle) * whole.samples))
         if passes >= LEAST_PASSES:
             return whole, min(passes, MOST_PASSES)
@@ -153,15 +181,23 @@ class Solved:
     left_alone: Floats  # (N,)
 
 
-def _solved(clients: Clients, p: Floats, start: Vector, kind: str, passes: int) -> Solved:
+def _solved(
+    clients: Clients, p: Floats, start: Vector, kind: str, passes: int
+) -> Solved:
     """Solve the problem of the federation and those of the clients."""
     weights = torch.tensor(p)[:, None].to(start)
-    step = 1 / curvature_of(clients, [start], kind, clients.decay).each.to(start)[:, None]
+    step = (
+        1 / curvature_of(clients, [start], kind, clients.decay).each.to(start)[:, None]
+    )
 
     def together(rows: torch.Tensor) -> torch.Tensor:
-        return (weights * clients.gradients(rows.repeat(len(p), 1))).sum(dim=0, keepdim=True)
+        return (weights * clients.gradients(rows.repeat(len(p), 1))).sum(
+            dim=0, keepdim=True
+        )
 
-    optimum = minimise(together, start[None], step.min(dim=0, keepdim=True).values, passes)
+    optimum = minimise(
+        together, start[None], step.min(dim=0, keepdim=True).values, passes
+    )
     own = minimise(clients.gradients, clients.same(start), step, passes)
     return Solved(
         optimum[0],
@@ -192,23 +228,36 @@ def _gaps(
         unknown = Constant(nan, nan, nan, why)
         data = f"{clients.samples} samples of {len(clients.numbers)} clients"
         gap = Constant(
-            at_start, 0.0, at_start, f"loss of the initial model, {data}; losses are at least 0"
+            at_start,
+            0.0,
+            at_start,
+            f"loss of the initial model, {data}; losses are at least 0",
         )
         return (
-            Constant(nan, 0.0, at_start, f"{why}; at most the loss of the initial model"),
+            Constant(
+                nan, 0.0, at_start, f"{why}; at most the loss of the initial model"
+            ),
             unknown,
             gap,
         )
     mu = bent.convexity.value
-    slack, slack_alone = solved.left / (2 * mu), float(p @ solved.left_alone) / (2 * mu)
+    slack = solved.left / (2 * mu)
+    slack_alone = float(p @ solved.left_alone) / (2 * mu)
     gamma = solved.best - float(p @ solved.alone)
     how = "convex problem solved; interval from the remaining gradient"
     away = float((start - solved.optimum).square().sum())
     off = float(np.sqrt(solved.left)) / mu
     return (
-        Constant(max(gamma, 0.0), max(gamma - slack, 0.0), max(gamma + slack_alone, 0.0), how),
-        Constant(away, max(np.sqrt(away) - off, 0.0) ** 2, (np.sqrt(away) + off) ** 2, how),
         Constant(
-            at_start - solved.best, at_start - solved.best, at_start - solved.best + slack, how
+            max(gamma, 0.0), max(gamma - slack, 0.0), max(gamma + slack_alone, 0.0), how
+        ),
+        Constant(
+            away, max(np.sqrt(away) - off, 0.0) ** 2, (np.sqrt(away) + off) ** 2, how
+        ),
+        Constant(
+            at_start - solved.best,
+            at_start - solved.best,
+            at_start - solved.best + slack,
+            how,
         ),
     )

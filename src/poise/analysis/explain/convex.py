@@ -12,12 +12,17 @@ Gradient = Callable[[Stack], Stack]
 
 
 def minimise(
-    gradient: Gradient, start: Stack, step: torch.Tensor, passes: int, exact: float = 1e-12
+    gradient: Gradient,
+    start: Stack,
+    step: torch.Tensor,
+    passes: int,
+    exact: float = 1e-12,
 ) -> Stack:
-    """Minimise every row independently by Barzilai-Borwein gradient steps [Barzilai 1988].
+    """Minimise every row independently by Barzilai-Borwein gradient steps [Barzilai
+    1988].
 
-    Returns the rows with the smallest gradients. With strong convexity mu, a row is within
-    ``|g|^2/(2 mu)`` of the minimum.
+    Returns the rows with the smallest gradients. With strong convexity mu, a row is
+    within ``|g|^2/(2 mu)`` of the minimum.
 
     Args:
         gradient: gradient of stacked rows, (m, d) -> (m, d).
@@ -26,15 +31,18 @@ def minimise(
         passes: number of gradient evaluations.
         exact: stop when no gradient is longer than this share of the first.
     """
-    rows, slope = start.clone(), gradient(start)
+    rows = start.clone()
+    slope = gradient(start)
     first = slope.norm(dim=1).max()
-    best, least = rows.clone(), slope.norm(dim=1)
+    best = rows.clone()
+    least = slope.norm(dim=1)
     length = step.clone()
     for k in range(passes - 1):
         moved = -length * slope
         after = rows + moved
         turned = gradient(after) - slope
-        rows, slope = after, slope + turned
+        rows = after
+        slope = slope + turned
         norms = slope.norm(dim=1)
         better = norms < least
         best[better], least[better] = rows[better], norms[better]

@@ -53,20 +53,28 @@ class Curvature:
 def curvature_of(
     clients: Clients, points: list[Vector], kind: str | None, decay: float
 ) -> Curvature:
-    """L by power iteration at these points, or a global bound if there is one; and mu."""
+    """L by power iteration at these points, or a global bound if there is one; and
+    mu.
+    """
     sampled = _within_budget(clients)
     if sampled is None:
         unknown = Constant(nan, nan, nan, "a Hessian of this model takes too long")
         return Curvature(unknown, unknown, torch.ones(len(clients.numbers)))
-    at = torch.stack([largest_eigenvalues(sampled, w) for w in points]).max(dim=0).values
+    at = (
+        torch.stack([largest_eigenvalues(sampled, w) for w in points]).max(dim=0).values
+    )
     largest = float(at.max())
     models = "1 model" if len(points) == 1 else f"{len(points)} models"
     where = f"power iteration on Hessian-vector products at {models}"
     if kind == "quadratic":
-        least = float((largest - largest_eigenvalues(sampled, points[0], shift=largest)).min())
+        least = float(
+            (largest - largest_eigenvalues(sampled, points[0], shift=largest)).min()
+        )
         how = f"{where}; the Hessian is constant"
         return Curvature(
-            Constant(largest, largest, largest, how), Constant(least, least, least, how), at
+            Constant(largest, largest, largest, how),
+            Constant(least, least, least, how),
+            at,
         )
     if kind == "logistic":
         each = logistic_bounds(clients) + decay
@@ -91,17 +99,23 @@ def _within_budget(clients: Clients) -> Clients | None:
         return None
     per = int(np.clip(room / len(clients.numbers), 16, 256))
     count = int(np.clip(room / per, 1, len(clients.numbers)))
-    picked = clients.numbers[np.linspace(0, len(clients.numbers) - 1, count).astype(int)]
+    picked = clients.numbers[
+        np.linspace(0, len(clients.numbers) - 1, count).astype(int)
+    ]
     return Clients.open(clients.oracle, picked, clients.decay, most=per)
 
 
-def largest_eigenvalues(clients: Clients, theta: Vector, shift: float = 0.0) -> torch.Tensor:
-    """The largest |eigenvalue| of each client's Hessian, or of ``shift - Hessian``, (m,).
+def largest_eigenvalues(
+    clients: Clients, theta: Vector, shift: float = 0.0
+) -> torch.Tensor:
+    """The largest |eigenvalue| of each client's Hessian, or of ``shift - Hessian``,
+    (m,).
 
-    ``H v`` is the difference of two gradients along v. Power iteration gives a lower bound, which
-    improves with the iterations.
+    ``H v`` is the difference of two gradients along v. Power iteration gives a lower
+    bound, which improves with the iterations.
     """
-    trainable, rows = clients.oracle.layout.trainable, clients.same(theta)
+    trainable = clients.oracle.layout.trainable
+    rows = clients.same(theta)
     direction = torch.randn(
         (len(rows), trainable),
         generator=torch_generator(0, "explain direction"),
@@ -124,16 +138,19 @@ def largest_eigenvalues(clients: Clients, theta: Vector, shift: float = 0.0) -> 
 
 def _gradient_difference(clients: Clients, rows: Stack, step: Stack) -> Stack:
     """Half the difference of the gradients one step ahead and one step back."""
-    ahead, back = rows.clone(), rows.clone()
+    ahead = rows.clone()
+    back = rows.clone()
     ahead[:, : step.shape[1]] += step
     back[:, : step.shape[1]] -= step
     return (clients.gradients(ahead) - clients.gradients(back)) / 2
 
 
 def logistic_bounds(clients: Clients) -> torch.Tensor:
-    """``|[X_i, 1]|^2 / (2 n_i)`` for every client, (m,): the Hessian of softmax is at most 1/2.
+    """``|[X_i, 1]|^2 / (2 n_i)`` for every client, (m,): the Hessian of softmax is at
+    most 1/2.
 
-    The norm is the largest singular value, or the Frobenius norm if that takes too long.
+    The norm is the largest singular value, or the Frobenius norm if that takes too
+    long.
     """
     bounds = []
     room = GRAM / max(len(clients.positions), 1)

@@ -1,4 +1,6 @@
-"""The explanation of a composition: true objective, noise, bounds, warnings and advice."""
+"""The explanation of a composition: true objective, noise, bounds, warnings and
+advice.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from poise.analysis.explain.fixed_point import (
 )
 from poise.analysis.explain.remarks import ExplainContext, Remark, remarks, unknowns
 from poise.analysis.explain.reported_losses import ReportedLosses, reported_losses
-from poise.analysis.explain.scheme import Scheme, reads_updates, scheme_of, selects_everyone
+from poise.analysis.explain.scheme import (
+    Scheme,
+    reads_updates,
+    scheme_of,
+    selects_everyone,
+)
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import HasCoins, HasTitle
@@ -39,7 +46,13 @@ from poise.core.protocols import (
     Solver,
     Weighting,
 )
-from poise.core.traits import ClockTraits, SamplerTraits, SolverTraits, still_holds, traits_of
+from poise.core.traits import (
+    ClockTraits,
+    SamplerTraits,
+    SolverTraits,
+    still_holds,
+    traits_of,
+)
 from poise.core.types import Floats, Setting
 from poise.engine.plan import Parts
 from poise.theory import Assumption, Terms
@@ -49,13 +62,14 @@ from poise.weightings import Proportional
 
 @dataclass(frozen=True)
 class Explanation:
-    """The true objective of a composition, the noise of its weights, bounds and warnings.
+    """The true objective of a composition, the noise of its weights, bounds and
+    warnings.
 
-    ``objective`` is q~, (N,): the weights of the client losses that training really minimises,
-    including the effect of local work. ``mean`` is E[omega_i]. ``chi2`` is the distance of the
-    objective from the requested importance, with an interval if the weights were estimated.
-    ``terms`` holds the bounds at the end of training by name; ``terms_at(n)`` those after n
-    aggregations.
+    ``objective`` is q~, (N,): the weights of the client losses that training really
+    minimises, including the effect of local work. ``mean`` is E[omega_i]. ``chi2`` is
+    the distance of the objective from the requested importance, with an interval if the
+    weights were estimated. ``terms`` holds the bounds at the end of training by name;
+    ``terms_at(n)`` those after n aggregations.
     """
 
     name: str
@@ -84,12 +98,16 @@ class Explanation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All warnings in words, each with its reason and fix; empty if there are none."""
+        """All warnings in words, each with its reason and fix; empty if there are
+        none.
+        """
         return tuple(str(r) for r in self.remarks)
 
     @property
     def weight_range(self) -> tuple[float, float]:
-        """``(pi, Pi)``: smallest and largest kappa_i = q~_i / p_i [Mansour 2022, §2.5.2]."""
+        """``(pi, Pi)``: smallest and largest kappa_i = q~_i / p_i [Mansour 2022,
+        §2.5.2].
+        """
         return theory.weight_range(self.objective, self.importance)
 
     def as_data(self) -> dict[str, Any]:
@@ -121,10 +139,12 @@ def explain(
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
 ) -> Explanation:
-    """Predict the behaviour of a composition before training; takes the arguments of `poise.train`.
+    """Predict the behaviour of a composition before training; takes the arguments of
+    `poise.train`.
 
-    Sampler, clock and weighting are evaluated in closed form if there is one. Otherwise poise
-    simulates that part alone, with a fixed number of operations, and the explanation says so.
+    Sampler, clock and weighting are evaluated in closed form if there is one. Otherwise
+    poise simulates that part alone, with a fixed number of operations, and the
+    explanation says so.
 
     Args:
         federation: the clients and their data.
@@ -188,7 +208,10 @@ def explain_composition(
     except UpdatesUnknown:
         opaque = True
         scheme = scheme_of(
-            replace(parts, weighting=Proportional()), setting, table, composition.options
+            replace(parts, weighting=Proportional()),
+            setting,
+            table,
+            composition.options,
         )
     progress = progress_of(parts.solver, setting)
     known_constants: Constants | None = None
@@ -204,7 +227,9 @@ def explain_composition(
             progress=progress,
             known=known_constants,
         )
-        later = later or weights_at_optimum(composition, oracle, setting, known_constants)
+        later = later or weights_at_optimum(
+            composition, oracle, setting, known_constants
+        )
         scheme, table = later or (scheme, table)
     objective = theory.with_local_work(scheme.mean, progress)
     context = ExplainContext(
@@ -218,13 +243,16 @@ def explain_composition(
     )
     known = not unknowns(context)
     rounds, time = _length(composition, scheme)
-    theta, wire = oracle.initial(composition.seed), composition.wire(oracle)
+    theta = oracle.initial(composition.seed)
+    wire = composition.wire(oracle)
     arrivals = scheme.schedule.arrivals * rounds
     up = arrivals * wire.bytes_up(wire.template(theta), len(parts.reports))
     memory = memory_of(parts.solver)
     shared = {} if memory is None else memory.shared(theta[: oracle.layout.trainable])
     down = arrivals * wire.bytes_down(theta, shared)
-    chi2, interval = scheme.distance(context.p, progress) if known else (float("nan"), None)
+    chi2, interval = (
+        scheme.distance(context.p, progress) if known else (float("nan"), None)
+    )
 
     def terms_at(after: float) -> Mapping[str, Terms]:
         if known_constants is None or not known:
@@ -252,7 +280,9 @@ def explain_composition(
         ),
         terms=terms_at(rounds),
         remarks=remarks(context),
-        advice=advice(context, known_constants, rounds, composition.time) if known else (),
+        advice=advice(context, known_constants, rounds, composition.time)
+        if known
+        else (),
         notes=(*_method_notes(parts, scheme, losses), *notes),
         terms_at=terms_at,
     )
@@ -260,7 +290,9 @@ def explain_composition(
 
 def _title(federation: FederationLike) -> str:
     """The title of a federation."""
-    return federation.title if isinstance(federation, HasTitle) else str(federation)
+    if isinstance(federation, HasTitle):
+        return federation.title
+    return str(federation)
 
 
 def _first_losses(composition: Composition, oracle: Oracle) -> ReportedLosses | None:
@@ -275,13 +307,16 @@ def _first_losses(composition: Composition, oracle: Oracle) -> ReportedLosses | 
 def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, ...]]:
     """The constants of the problem, or a note why they are unknown."""
     solver = composition.parts.solver
-    decay, batch = known_decay(solver), solver.batch_size
+    decay = known_decay(solver)
+    batch = solver.batch_size
     try:
         return constants(
             composition.federation, composition.task, decay, batch, composition.seed
         ), ()
     except (PoiseError, RuntimeError, ValueError) as error:
-        return None, (f"poise could not estimate the constants of the problem: {error}",)
+        return None, (
+            f"poise could not estimate the constants of the problem: {error}",
+        )
 
 
 def progress_of(solver: Solver, setting: Setting) -> Floats:
@@ -291,11 +326,14 @@ def progress_of(solver: Solver, setting: Setting) -> Floats:
     if traits.removes_drift:
         return np.ones(len(steps))
     pull = traits.pull * solver.rate(0)
-    return theory.local_progress(steps, traits.momentum, 0.0 if traits.momentum else min(pull, 1.0))
+    return theory.local_progress(
+        steps, traits.momentum, 0.0 if traits.momentum else min(pull, 1.0)
+    )
 
 
 def _unbiased(context: ExplainContext) -> bool | None:
-    """Whether E[omega_i] = p_i and local work keeps it, within the interval of an estimate.
+    """Whether E[omega_i] = p_i and local work keeps it, within the interval of an
+    estimate.
 
     None if unknown.
     """
@@ -313,7 +351,8 @@ def _window(parts: Parts, setting: Setting) -> float | None:
     """W, if the schedule of all clients is periodic; otherwise None."""
     if parts.clock.waits:
         return 1.0
-    clock, times = traits_of(parts.clock, ClockTraits), parts.clock.times(setting.clients)
+    clock = traits_of(parts.clock, ClockTraits)
+    times = parts.clock.times(setting.clients)
     repeats = isinstance(times, FixedDurations) and selects_everyone(parts)
     if not repeats or clock.schedule is None:
         return None
@@ -331,7 +370,9 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     return rounds, rounds * pace
 
 
-def _method_notes(parts: Parts, scheme: Scheme, losses: ReportedLosses | None) -> tuple[str, ...]:
+def _method_notes(
+    parts: Parts, scheme: Scheme, losses: ReportedLosses | None
+) -> tuple[str, ...]:
     """How poise estimated the values that are not exact."""
     notes = []
     if reads_updates(parts):
@@ -354,10 +395,13 @@ def _method_notes(parts: Parts, scheme: Scheme, losses: ReportedLosses | None) -
     return tuple(notes)
 
 
-def _refused(parts: Parts, setting: Setting, title: str, error: IncompatibleParts) -> Explanation:
+def _refused(
+    parts: Parts, setting: Setting, title: str, error: IncompatibleParts
+) -> Explanation:
     """The explanation of a composition that cannot run.
 
-    For a sampler whose probabilities exceed 1, the objective is that of probabilities cut at 1.
+    For a sampler whose probabilities exceed 1, the objective is that of probabilities
+    cut at 1.
     """
     p = np.asarray(setting.importance, dtype=np.float64)
     mean = _mean_of_cut_coins(parts.sampler, setting, p)
@@ -376,8 +420,12 @@ def _refused(parts: Parts, setting: Setting, title: str, error: IncompatiblePart
     )
 
 
-def _mean_of_cut_coins(sampler: Sampler, setting: Setting, importance: Floats) -> Floats:
-    """E[omega_i] of a sampler that does not fit, with probabilities cut at 1; nan if unknown."""
+def _mean_of_cut_coins(
+    sampler: Sampler, setting: Setting, importance: Floats
+) -> Floats:
+    """E[omega_i] of a sampler that does not fit, with probabilities cut at 1; nan if
+    unknown.
+    """
     unknown = np.full(len(importance), np.nan)
     if not isinstance(sampler, HasCoins) or not still_holds(sampler, "coins"):
         return unknown

@@ -1,4 +1,6 @@
-"""The fixed point of loss-based weights: a model whose losses give the weights that lead to it."""
+"""The fixed point of loss-based weights: a model whose losses give the weights that
+lead to it.
+"""
 
 from __future__ import annotations
 
@@ -48,21 +50,25 @@ def fixed_point(
 ) -> tuple[Scheme, dict[str, Floats]] | None:
     """The weights at the fixed point, and the losses there.
 
-    Applies only to full participation, loss-based weights and a solved convex problem. Returns
-    None if there is no stable fixed point, or if it takes too long to find.
+    Applies only to full participation, loss-based weights and a solved convex problem.
+    Returns None if there is no stable fixed point, or if it takes too long to find.
     """
-    parts, fed = composition.parts, composition.federation
+    parts = composition.parts
+    fed = composition.federation
     everyone = selects_everyone(parts) and waits_for_all(parts.clock)
     weights = traits_of(scheme.weighting, WeightingTraits)
     settles = everyone and by_losses(scheme.weighting) and weights.continuous
     if known is None or known.optimum is None or not settles:
         return None
     clients = Clients.open(
-        double(composition.task).bind(fed), np.arange(fed.clients), known_decay(parts.solver)
+        double(composition.task).bind(fed),
+        np.arange(fed.clients),
+        known_decay(parts.solver),
     )
     if cost(oracle) * clients.samples * PASSES * MOST > ROOM:
         return None
-    like, bent = oracle.initial(composition.seed), known.smoothness.value
+    like = oracle.initial(composition.seed)
+    bent = known.smoothness.value
     reached: list[torch.Tensor] = [known.optimum]
     seen: list[ReportedLosses] = []
 
@@ -70,13 +76,19 @@ def fixed_point(
         """The change of the weights in one iteration, in logarithms."""
         q = theory.normalised(np.exp(logs - logs.max()))
         reached.append(
-            surrogate_optimum(clients, theory.with_local_work(q, progress), reached[-1], bent)
+            surrogate_optimum(
+                clients, theory.with_local_work(q, progress), reached[-1], bent
+            )
         )
         seen.append(reported_losses(composition, oracle, reached[-1].to(like)))
         after = theory.normalised(_weights(scheme.weighting, setting, seen[-1]))
-        return np.asarray(np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST)))
+        return np.asarray(
+            np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST))
+        )
 
-    first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))  # where the run starts
+    first = np.log(
+        np.maximum(theory.normalised(scheme.mean), LEAST)
+    )  # where the run starts
     try:
         logs = anderson(apart, first, M=5, f_tol=CLOSE, maxiter=MOST)
     except (NoConvergence, ValueError, FloatingPointError):
@@ -87,14 +99,20 @@ def fixed_point(
     mean = theory.normalised(np.exp(logs - logs.max()))
     table = {**seen[-1].table(), "lowest": np.full(setting.clients, np.inf)}
     return replace(
-        scheme, mean=mean, half_width=None, method=FIXED_POINT, where="at the fixed point"
+        scheme,
+        mean=mean,
+        half_width=None,
+        method=FIXED_POINT,
+        where="at the fixed point",
     ), table
 
 
 def weights_at_optimum(
     composition: Composition, oracle: Oracle, setting: Setting, known: Constants | None
 ) -> tuple[Scheme, dict[str, Floats]] | None:
-    """The weights at the optimum of the requested objective; None if the optimum is unknown."""
+    """The weights at the optimum of the requested objective; None if the optimum is
+    unknown.
+    """
     if known is None or known.optimum is None:
         return None
     theta = known.optimum.to(oracle.initial(composition.seed))
@@ -105,7 +123,9 @@ def weights_at_optimum(
 
 
 def _runs_away(apart: Callable[[Floats], Floats], logs: Floats) -> bool:
-    """Whether a small change of the weights grows, so that the fixed point is unstable."""
+    """Whether a small change of the weights grows, so that the fixed point is
+    unstable.
+    """
     nudge = 1e-3 * np.random.default_rng(0).normal(size=len(logs))
     moved = logs + nudge
     for _ in range(NUDGES):
@@ -120,7 +140,8 @@ def known_decay(solver: Solver) -> float:
 
 def _weights(weighting: Weighting, setting: Setting, looked: ReportedLosses) -> Floats:
     """The weights of all clients at these losses."""
-    n, p = setting.clients, np.asarray(setting.importance, dtype=np.float64)
+    n = setting.clients
+    p = np.asarray(setting.importance, dtype=np.float64)
     updates = RoundUpdates.of_columns(
         p,
         importance=p,
@@ -146,7 +167,9 @@ def surrogate_optimum(
     weights = torch.tensor(objective)[:, None].to(start)
 
     def together(rows: torch.Tensor) -> torch.Tensor:
-        return (weights * clients.gradients(rows.repeat(len(weights), 1))).sum(dim=0, keepdim=True)
+        return (weights * clients.gradients(rows.repeat(len(weights), 1))).sum(
+            dim=0, keepdim=True
+        )
 
     step = torch.full((1, 1), 1 / smoothness, dtype=start.dtype)
     return minimise(together, start[None], step, passes)[0]

@@ -32,7 +32,8 @@ from poise.engine.plan import Parts
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
-"""Uniform sampling gets a warning if the sum of a round's weights deviates more than this."""
+"""Uniform sampling gets a warning if the sum of a round's weights deviates more than
+this."""
 
 SLOW = 0.05
 """Distance of the sum of the mean weights below 1 that gets a warning."""
@@ -71,12 +72,18 @@ class ExplainContext:
 def remarks(context: ExplainContext) -> tuple[Remark, ...]:
     """All warnings about bias, noise and unknown objectives."""
     noisy = [*_uniform(context), *_absent(context)]
-    biased = [r for rule in (_loss_favouring, _times, _losses, _adjacency) for r in rule(context)]
+    biased = [
+        r
+        for rule in (_loss_favouring, _times, _losses, _adjacency)
+        for r in rule(context)
+    ]
     return (*unknowns(context), *noisy, *(biased or _other(context)), *_steps(context))
 
 
 def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
-    """The reasons why the objective is unknown before training; empty if it is known."""
+    """The reasons why the objective is unknown before training; empty if it is
+    known.
+    """
     if not context.opaque:
         return tuple(beyond_theory(context.parts))
     why = "its weights depend on the updates themselves, which are unknown before training"
@@ -88,16 +95,22 @@ def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
 
 
 def in_theory(parts: Parts) -> bool:
-    """Whether the direction is a weighted sum of the updates, as all closed forms assume."""
+    """Whether the direction is a weighted sum of the updates, as all closed forms
+    assume.
+    """
     return not list(beyond_theory(parts))
 
 
 def beyond_theory(parts: Parts) -> Iterator[Remark]:
     """Remarks on parts that no closed form and no bound covers."""
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
-        name = undeclared(parts.aggregator, AggregatorTraits) or type(parts.aggregator).__name__
+        name = (
+            undeclared(parts.aggregator, AggregatorTraits)
+            or type(parts.aggregator).__name__
+        )
         why = (
-            "the direction is not a weighted sum of the updates, so no closed form or bound applies"
+            "the direction is not a weighted sum of the updates, "
+            "so no closed form or bound applies"
         )
         yield Remark(name, why, "use WeightedSum() for a known objective")
     if not traits_of(parts.channel, ChannelTraits).identity:
@@ -106,18 +119,30 @@ def beyond_theory(parts: Parts) -> Iterator[Remark]:
         yield Remark(name, why, "use Plain() for a known objective")
     if parts.personal is not None:
         why = "every client has its own model, so no closed form or bound applies"
-        yield Remark(type(parts.personal).__name__, why, "leave out personal for a known objective")
+        yield Remark(
+            type(parts.personal).__name__,
+            why,
+            "leave out personal for a known objective",
+        )
 
 
 def factor(value: float) -> str:
     """A factor as text."""
-    return f"{value:.2g} ×" if value < 10 else f"{value:.0f} ×"
+    if value < 10:
+        return f"{value:.2g} ×"
+    return f"{value:.0f} ×"
 
 
 def _uniform(context: ExplainContext) -> Iterator[Remark]:
-    drawn, p = traits_of(context.parts.sampler, SamplerTraits), context.p
+    drawn = traits_of(context.parts.sampler, SamplerTraits)
+    p = context.p
     m = drawn.per_round
-    if drawn.law != "uniform" or m is None or m >= len(p) or np.ptp(p) <= SAME * p.max():
+    if (
+        drawn.law != "uniform"
+        or m is None
+        or m >= len(p)
+        or np.ptp(p) <= SAME * p.max()
+    ):
         return
     uniform = Uniform(m).statistics(p)
     squares, limit = theory.uniform_beats_md(p, m)
@@ -143,7 +168,8 @@ def _uniform(context: ExplainContext) -> Iterator[Remark]:
 
 
 def _absent(context: ExplainContext) -> Iterator[Remark]:
-    drawn, total = traits_of(context.parts.sampler, SamplerTraits), float(context.scheme.mean.sum())
+    drawn = traits_of(context.parts.sampler, SamplerTraits)
+    total = float(context.scheme.mean.sum())
     if not drawn.absent_keep or total >= 1 - SAME:
         return
     m = drawn.per_round
@@ -177,11 +203,14 @@ def _loss_favouring(context: ExplainContext) -> Iterator[Remark]:
 
 def _times(context: ExplainContext) -> Iterator[Remark]:
     """Weights that do not compensate for how often each client arrives."""
-    parts, scheme, p = context.parts, context.scheme, context.p
+    parts = context.parts
+    scheme = context.scheme
+    p = context.p
     made_up = traits_of(scheme.weighting, WeightingTraits).times is not None
     if waits_for_all(parts.clock) or by_losses(scheme.weighting) or made_up:
         return
-    total, clock = float(scheme.mean.sum()), type(parts.clock).__name__
+    total = float(scheme.mean.sum())
+    clock = type(parts.clock).__name__
     everyone = selects_everyone(parts) and scheme.shares is not None
     fix = "use TimeBased()" if everyone else "use TimeBased(times='estimated')"
     if not scheme.biased(p):
@@ -190,12 +219,14 @@ def _times(context: ExplainContext) -> Iterator[Remark]:
             yield Remark(f"{clock} with {type(scheme.weighting).__name__}", why, fix)
         return
     kappa = theory.normalised(scheme.mean) / np.maximum(p, 1e-300)
-    up, down = int(kappa.argmax()), int(kappa.argmin())
+    up = int(kappa.argmax())
+    down = int(kappa.argmin())
     rule = traits_of(parts.clock, ClockTraits).balance_rule
     needs = ""
     if rule and scheme.balance is not None:
         needs = (
-            f"the weights are not {rule}; client {down} would need d = {scheme.balance[down]:.3g}; "
+            f"the weights are not {rule}; "
+            f"client {down} would need d = {scheme.balance[down]:.3g}; "
         )
     reason = "clients that are still working are skipped when drawn"
     if selects_everyone(parts):
@@ -209,7 +240,9 @@ def _times(context: ExplainContext) -> Iterator[Remark]:
 
 
 def _losses(context: ExplainContext) -> Iterator[Remark]:
-    weighting, p, q = context.scheme.weighting, context.p, theory.normalised(context.scheme.mean)
+    weighting = context.scheme.weighting
+    p = context.p
+    q = theory.normalised(context.scheme.mean)
     if not by_losses(weighting):
         return
     kappa = q / np.maximum(p, 1e-300)
@@ -217,19 +250,30 @@ def _losses(context: ExplainContext) -> Iterator[Remark]:
         return
     off = theory.total_variation(p, q)
     inner = weighting.inner if isinstance(weighting, WrapsWeighting) else weighting
-    favours = traits_of(inner, WeightingTraits).favours or "report other losses count otherwise"
-    up, down = int(kappa.argmax()), int(kappa.argmin())
+    favours = (
+        traits_of(inner, WeightingTraits).favours
+        or "report other losses count otherwise"
+    )
+    up = int(kappa.argmax())
+    down = int(kappa.argmin())
     why = (
         f"clients that {favours}: κ = ω/p from {kappa[down]:.2g} (client {down}) to "
         f"{kappa[up]:.2g} (client {up}); {off:.0%} of the weight moves, "
         f"χ² ≈ {theory.chi_squared(p, q):.3g}, {context.scheme.where}"
     )
-    yield Remark(f"{type(weighting).__name__} minimises a surrogate", why, _milder(context, inner))
+    yield Remark(
+        f"{type(weighting).__name__} minimises a surrogate",
+        why,
+        _milder(context, inner),
+    )
 
 
 def _milder(context: ExplainContext, weighting: Weighting) -> str:
-    """A fix: the temperature that leaves every client half its weight, or another weighting."""
-    losses, tilt = context.table.get("before"), traits_of(weighting, WeightingTraits).tilt
+    """A fix: the temperature that leaves every client half its weight, or another
+    weighting.
+    """
+    losses = context.table.get("before")
+    tilt = traits_of(weighting, WeightingTraits).tilt
     if losses is not None and tilt is not None:
         by_loss = tilt.of == "loss"
         values = losses if by_loss else losses - context.table["after"]
@@ -262,10 +306,8 @@ def _other(context: ExplainContext) -> Iterator[Remark]:
     """A bias without a more specific warning."""
     if not context.scheme.biased(context.p):
         return
-    sampler, weighting = (
-        type(context.parts.sampler).__name__,
-        type(context.scheme.weighting).__name__,
-    )
+    sampler = type(context.parts.sampler).__name__
+    weighting = type(context.scheme.weighting).__name__
     chi2 = theory.chi_squared(context.p, context.scheme.mean)
     why = (
         "the mean weight of a client is not its importance: "
@@ -280,11 +322,14 @@ def _steps(context: ExplainContext) -> Iterator[Remark]:
     if np.ptp(a) <= SAME * a.max():
         return
     q = theory.normalised(context.scheme.mean)
-    most, least = int(a.argmax()), int(a.argmin())
+    most = int(a.argmax())
+    least = int(a.argmin())
     chi2 = theory.chi_squared(q, context.objective)
     why = (
         f"client {most} makes {a[most] / a[least]:.3g} × the local progress of client {least}, so "
         f"it has more influence: the objective has weights q_i a_i, χ² = {chi2:.3g} (objective "
         "inconsistency, [Fraboni 2023, Thm A.1])"
     )
-    yield Remark("unequal local steps", why, "use steps= instead of epochs=, or Scaffold")
+    yield Remark(
+        "unequal local steps", why, "use steps= instead of epochs=, or Scaffold"
+    )

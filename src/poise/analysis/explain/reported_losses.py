@@ -21,7 +21,9 @@ ROOM = 6e9
 
 @dataclass(frozen=True)
 class ReportedLosses:
-    """Losses of clients before and after one local training, and the norms of their updates."""
+    """Losses of clients before and after one local training, and the norms of their
+    updates.
+    """
 
     numbers: Ints  # (m,)
     before: Floats
@@ -35,8 +37,12 @@ class ReportedLosses:
         return len(self.numbers) == self.clients
 
     def table(self, seed: int = 0) -> dict[str, Floats]:
-        """Values for every client, (N,); other clients get the values of a random known client."""
-        stand_in = np.random.default_rng(seed).integers(0, len(self.numbers), self.clients)
+        """Values for every client, (N,); other clients get the values of a random known
+        client.
+        """
+        stand_in = np.random.default_rng(seed).integers(
+            0, len(self.numbers), self.clients
+        )
         stand_in[self.numbers] = np.arange(len(self.numbers))
         table = {
             "before": self.before[stand_in],
@@ -48,7 +54,9 @@ class ReportedLosses:
         return table
 
 
-def reported_losses(composition: Composition, oracle: Oracle, theta: Vector) -> ReportedLosses:
+def reported_losses(
+    composition: Composition, oracle: Oracle, theta: Vector
+) -> ReportedLosses:
     """Train once locally from a model, on as many clients as the budget allows."""
     federation = composition.federation
     solver = composition.parts.solver
@@ -56,12 +64,15 @@ def reported_losses(composition: Composition, oracle: Oracle, theta: Vector) -> 
     seed = composition.seed
     sizes = np.asarray(federation.sizes)
     batch = sizes if solver.batch_size is None else np.minimum(solver.batch_size, sizes)
-    samples = (
-        float((solver.steps_for(sizes[:1000]) * batch[:1000] + 0.7 * sizes[:1000]).mean())
-        if oracle.batches
-        else 1
+    if oracle.batches:
+        samples = float(
+            (solver.steps_for(sizes[:1000]) * batch[:1000] + 0.7 * sizes[:1000]).mean()
+        )
+    else:
+        samples = 1
+    numbers = some_clients(
+        federation, int(np.clip(ROOM / (cost(oracle) * samples), 4, 200)), seed
     )
-    numbers = some_clients(federation, int(np.clip(ROOM / (cost(oracle) * samples), 4, 200)), seed)
     order = np.argsort(-solver.steps_for(sizes[numbers]), kind="stable")
     numbers = numbers[order]
     results: list[tuple[Floats, Floats, Floats]] = []
@@ -70,13 +81,17 @@ def reported_losses(composition: Composition, oracle: Oracle, theta: Vector) -> 
     for a in range(0, len(numbers), width):
         group = numbers[a : a + width]
         streams = keys(seed, "batches", 0, group, np.zeros_like(group))
-        done = local.run(theta.repeat(len(group), 1), WorkGroup(group, 0, streams, reports))
+        done = local.run(
+            theta.repeat(len(group), 1), WorkGroup(group, 0, streams, reports)
+        )
         blank = np.full(len(group), np.nan)
         before = blank if done.loss_before is None else done.loss_before
         after = blank if done.loss_after is None else done.loss_after
         assert done.norms is not None
         results.append((before, after, done.norms))
-    before, after, norms = (np.concatenate(column) for column in zip(*results, strict=True))
+    before, after, norms = (
+        np.concatenate(column) for column in zip(*results, strict=True)
+    )
     if "loss_before" in reports and not np.isfinite(before).all():
         raise PoiseError(
             "the losses of the initial model are not finite",

@@ -38,7 +38,13 @@ def gradient_constants(
     numbers = some_clients(federation, most, seed)
     values = [
         _values_at(
-            oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed
+            oracle,
+            numbers,
+            theta=w,
+            decay=decay,
+            batch_size=batch_size,
+            drawn=drawn,
+            seed=seed,
         )
         for w in points
     ]
@@ -69,21 +75,33 @@ def _values_at(
     drawn: int,
     seed: int,
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """(sigma^2, half-width) and (G^2, half-width), largest over clients; gradient spread."""
-    noises, norms, means = [], [], []
+    """(sigma^2, half-width) and (G^2, half-width), largest over clients; gradient
+    spread.
+    """
+    noises = []
+    norms = []
+    means = []
     for client in numbers.tolist():
-        rows = _samples(oracle, client, theta=theta, decay=decay, drawn=drawn, seed=seed)
-        mean, size = rows.mean(dim=0), _size(oracle, client)
+        rows = _samples(
+            oracle, client, theta=theta, decay=decay, drawn=drawn, seed=seed
+        )
+        mean = rows.mean(dim=0)
+        size = _size(oracle, client)
         squares = rows.square().sum(dim=1).double().numpy()
-        k, batch = len(squares), size if batch_size is None else min(batch_size, size)
-        share = (
-            (size - batch) / size / batch if oracle.batches else 0.0
-        )  # batches without replacement
+        k = len(squares)
+        batch = size if batch_size is None else min(batch_size, size)
+        # batches without replacement
+        if oracle.batches:
+            share = (size - batch) / size / batch
+        else:
+            share = 0.0
         level = float(mean.square().sum())
         variance = max(float(squares.mean()) - level, 0.0) * k / max(k - 1, 1)
-        exact = (
-            max(level - variance * (size - k) / size / k, 0.0) if oracle.batches else level
-        )  # |grad F_i|^2
+        # |grad F_i|^2
+        if oracle.batches:
+            exact = max(level - variance * (size - k) / size / k, 0.0)
+        else:
+            exact = level
         half = 1.96 * float(squares.std()) / np.sqrt(k)
         noises.append((share * variance, share * half))
         norms.append((exact + share * variance, half))
@@ -96,21 +114,28 @@ def _values_at(
 def _samples(
     oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int
 ) -> torch.Tensor:
-    """Gradients of single samples of a client, or of small batches if needed, (k, trainable)."""
-    size, trainable = _size(oracle, client), oracle.layout.trainable
+    """Gradients of single samples of a client, or of small batches if needed, (k,
+    trainable).
+    """
+    size = _size(oracle, client)
+    trainable = oracle.layout.trainable
     k = min(drawn, size) if oracle.batches else 1
     who = np.full(k, client, dtype=np.int64)
     data = oracle.open(who, keys(seed, "explain", who))
     order = generator(seed, "explain samples", client).permutation(size)
-    base = np.asarray(data.offsets[:-1]) if oracle.batches else np.zeros(1, dtype=np.int64)
+    if oracle.batches:
+        base = np.asarray(data.offsets[:-1])
+    else:
+        base = np.zeros(1, dtype=np.int64)
     out = theta.new_empty((k, trainable))
     for width in (1, min(8, size)):
-        chosen = (
-            order[(np.arange(k * width) % size)].reshape(k, width)
-            if oracle.batches
-            else np.zeros((1, 1), int)
+        if oracle.batches:
+            chosen = order[(np.arange(k * width) % size)].reshape(k, width)
+        else:
+            chosen = np.zeros((1, 1), int)
+        batch = Batch(
+            torch.from_numpy(chosen + base[:, None]), torch.full((k,), width), True
         )
-        batch = Batch(torch.from_numpy(chosen + base[:, None]), torch.full((k,), width), True)
         try:
             oracle.gradients(theta.repeat(k, 1), data, batch, out)
             break

@@ -24,7 +24,9 @@ T_BATCHES = 2.093  # Student's 97.5 % quantile with 19 degrees of freedom
 
 @dataclass(frozen=True)
 class Schedule:
-    """Totals over simulated aggregations; sums by client are kept in batches for intervals."""
+    """Totals over simulated aggregations; sums by client are kept in batches for
+    intervals.
+    """
 
     aggregations: int
     time: float  # simulated, at the last of them
@@ -36,7 +38,9 @@ class Schedule:
     age: float  # mean staleness
     sums: Floats  # (aggregations,) sum of the coefficients
     squares: Floats  # (N,) sum of squared coefficients
-    lengths: Floats = field(default_factory=lambda: np.zeros(0))  # (batches,) aggregations in each
+    lengths: Floats = field(
+        default_factory=lambda: np.zeros(0)
+    )  # (batches,) aggregations in each
 
     @property
     def mean(self) -> Floats:
@@ -52,15 +56,20 @@ class Schedule:
     def ratio(self, like: Floats | None = None) -> tuple[Floats, Floats]:
         """E[coefficient]/E[base weight] of each client, and its half-width.
 
-        ``like``, (N,), is the group of each client; clients of a group have equal losses and are
-        counted together.
+        ``like``, (N,), is the group of each client; clients of a group have equal
+        losses and are counted together.
         """
-        groups = np.arange(self.bases.shape[1]) if like is None else like.astype(np.int64)
+        if like is None:
+            groups = np.arange(self.bases.shape[1])
+        else:
+            groups = like.astype(np.int64)
         coefficients = _sum_by_group(self.coefficients, groups)
         bases = _sum_by_group(self.bases, groups)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = coefficients.sum(axis=0) / bases.sum(axis=0)
-            spread = (coefficients - ratio * bases).std(axis=0, ddof=1) / bases.mean(axis=0)
+            spread = (coefficients - ratio * bases).std(axis=0, ddof=1) / bases.mean(
+                axis=0
+            )
         half = T_BATCHES * spread / np.sqrt(len(bases))
         return ratio[groups], half[groups]
 
@@ -85,18 +94,22 @@ def simulate(
 ) -> Schedule:
     """Simulate sampling, clock and weighting with the constant losses of ``table``.
 
-    ``options`` gives seed, rounds and time. ``late`` selects the weights at the end of training
-    (the last stage of a `Switch`), otherwise those at its beginning.
+    ``options`` gives seed, rounds and time. ``late`` selects the weights at the end of
+    training (the last stage of a `Switch`), otherwise those at its beginning.
     """
     without_training = replace(parts, solver=_NoSolver())  # type: ignore[arg-type]
-    plan = Plan(without_training, setting, seed=options.seed, rounds=None, time=options.time)
-    losses, norms = table.get("before"), table.get("norms")
+    plan = Plan(
+        without_training, setting, seed=options.seed, rounds=None, time=options.time
+    )
+    losses = table.get("before")
+    norms = table.get("norms")
     past = History(
         last_loss={} if losses is None else dict(enumerate(losses.tolist())),
         last_norm={} if norms is None else dict(enumerate(norms.tolist())),
         reached={"accuracy": 1.0} if late else {},
     )
-    state, pace = State(0, torch.zeros(1), {}), simulated(plan)
+    state = State(0, torch.zeros(1), {})
+    pace = simulated(plan)
     seen = np.zeros(setting.clients)
     steps: list[Step] = []
     weights: list[Floats] = []
@@ -156,11 +169,15 @@ def _weighed(
 
 
 def _norms(table: dict[str, Floats], who: Ints) -> dict[str, Floats]:
-    return {"norms": table["norms"][who]} if "norms" in table else {}
+    if "norms" in table:
+        return {"norms": table["norms"][who]}
+    return {}
 
 
 def _rows(table: dict[str, Floats], name: str, who: Ints) -> Floats | None:
-    return table[name][who] if name in table else None
+    if name in table:
+        return table[name][who]
+    return None
 
 
 def _counted(
@@ -168,17 +185,18 @@ def _counted(
 ) -> Schedule:
     n = setting.clients
     parts = min(BATCHES, max(len(steps), 1))
-    sums, bases, counts, squares = (
-        np.zeros((parts, n)),
-        np.zeros((parts, n)),
-        np.zeros(n),
-        np.zeros(n),
-    )
+    sums = np.zeros((parts, n))
+    bases = np.zeros((parts, n))
+    counts = np.zeros(n)
+    squares = np.zeros(n)
     lengths = np.zeros(parts)
     for k, (step, omega) in enumerate(zip(steps, weights, strict=True)):
         batch = k * parts // len(steps)
         lengths[batch] += 1
-        whole = np.zeros(n) if len(np.unique(step.clients)) < len(step.clients) else None
+        if len(np.unique(step.clients)) < len(step.clients):
+            whole = np.zeros(n)
+        else:
+            whole = None
         np.add.at(sums[batch], step.clients, omega)
         np.add.at(bases[batch], step.clients, step.weights)
         counts[np.unique(step.clients)] += 1

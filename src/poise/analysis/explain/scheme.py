@@ -22,7 +22,13 @@ from poise.core.errors import PoiseError
 from poise.core.parts import is_part
 from poise.core.protocols import Clock, Fits, HasName, Sampler, Weighting
 from poise.core.statistics import WeightStatistics
-from poise.core.traits import ClockTraits, SamplerTraits, WeightingTraits, still_holds, traits_of
+from poise.core.traits import (
+    ClockTraits,
+    SamplerTraits,
+    WeightingTraits,
+    still_holds,
+    traits_of,
+)
 from poise.core.types import Floats, Setting
 from poise.engine.plan import Parts
 from poise.weightings import Proportional
@@ -40,10 +46,12 @@ class Scheme:
 
     Args:
         mean: E[omega_i], (N,).
-        half_width: half-widths of the 95 % intervals of ``mean``; None for a closed form.
+        half_width: half-widths of the 95 % intervals of ``mean``; None for a closed
+            form.
         method: how ``mean`` was computed, in words.
         statistics: weight statistics of the sampler, if known.
-        shares: long-run share of aggregations with each client, if all clients restart at once.
+        shares: long-run share of aggregations with each client, if all clients restart
+            at once.
         balance: d_i of the clock, (N,).
         schedule: the simulated schedule.
         weighting: the weighting at the end of training.
@@ -68,27 +76,45 @@ class Scheme:
     def distance(
         self, importance: Floats, progress: Floats | float = 1.0
     ) -> tuple[float, tuple[float, float] | None]:
-        """chi^2 of the objective, and a 95 % interval (basic bootstrap) for estimated weights."""
+        """chi^2 of the objective, and a 95 % interval (basic bootstrap) for estimated
+        weights.
+        """
         ones = np.ones(len(self.mean)) * progress
         point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
         point = 0.0 if point < 1e-15 else point
-        if self.half_width is None or not np.isfinite(point) or not self.half_width.any():
+        if (
+            self.half_width is None
+            or not np.isfinite(point)
+            or not self.half_width.any()
+        ):
             return point, None
         rng = np.random.default_rng(0)
-        drawn = self.mean + rng.normal(size=(200, len(self.mean))) * self.half_width / 1.96
+        drawn = (
+            self.mean + rng.normal(size=(200, len(self.mean))) * self.half_width / 1.96
+        )
         drawn = np.maximum(drawn, 1e-3 * self.mean)
-        values = [theory.chi_squared(importance, theory.with_local_work(q, ones)) for q in drawn]
+        values = [
+            theory.chi_squared(importance, theory.with_local_work(q, ones))
+            for q in drawn
+        ]
         low = 2 * point - float(np.quantile(values, 0.975))
         high = 2 * point - float(np.quantile(values, 0.025))
         return point, (max(low, 0.0), max(high, 0.0))
 
     def biased(self, importance: Floats, progress: Floats | float = 1.0) -> bool:
-        """Whether the objective differs from the requested one, beyond the estimation error."""
+        """Whether the objective differs from the requested one, beyond the estimation
+        error.
+        """
         point, interval = self.distance(importance, progress)
         if interval is not None:
             return interval[0] > 0
-        objective = theory.with_local_work(self.mean, np.ones(len(self.mean)) * progress)
-        return not np.isfinite(point) or theory.total_variation(importance, objective) > SAME
+        objective = theory.with_local_work(
+            self.mean, np.ones(len(self.mean)) * progress
+        )
+        return (
+            not np.isfinite(point)
+            or theory.total_variation(importance, objective) > SAME
+        )
 
 
 def name_of(part: Fits) -> str:
@@ -99,7 +125,9 @@ def name_of(part: Fits) -> str:
 
 
 def last_stage(weighting: Weighting) -> Weighting:
-    """The weighting at the end of training: the last stage of a `Switch` or an `Anneal`."""
+    """The weighting at the end of training: the last stage of a `Switch` or an
+    `Anneal`.
+    """
     while isinstance(weighting, EndsWith):
         weighting = weighting.finally_used
     return weighting
@@ -140,8 +168,13 @@ def scheme_of(
             schedule=schedule,
             weighting=weighting,
         )
-    mean, half = schedule.mean, schedule.half_width
-    if waits_for_all(parts.clock) and statistics is not None and not statistics.estimated:
+    mean = schedule.mean
+    half = schedule.half_width
+    if (
+        waits_for_all(parts.clock)
+        and statistics is not None
+        and not statistics.estimated
+    ):
         # the statistics of the sampler are exact: only the ratio needs the simulation
         ratio, spread = schedule.ratio(table.get("like"))
         known = np.isfinite(ratio)
@@ -171,7 +204,10 @@ def selects_everyone(parts: Parts) -> bool:
 
 
 def closed_form(
-    parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
+    parts: Parts,
+    setting: Setting,
+    statistics: WeightStatistics | None,
+    shares: Floats | None,
 ) -> Floats | None:
     """E[omega_i] in closed form, or None."""
     weighting = parts.weighting
@@ -180,11 +216,16 @@ def closed_form(
     ):
         return None
     mean = weighting.mean_coefficients(long_run(parts, setting, statistics, shares))
-    return None if mean is None else np.asarray(mean)
+    if mean is None:
+        return None
+    return np.asarray(mean)
 
 
 def long_run(
-    parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
+    parts: Parts,
+    setting: Setting,
+    statistics: WeightStatistics | None,
+    shares: Floats | None,
 ) -> LongRun:
     """How often each client arrives, and its mean base weight if known."""
     p = np.asarray(setting.importance, dtype=np.float64)
@@ -198,12 +239,18 @@ def long_run(
 def statistics_of(
     sampler: Sampler, setting: Setting, table: dict[str, Floats]
 ) -> WeightStatistics | None:
-    """The weight statistics of the sampler, given the known losses and norms; None if unknown."""
+    """The weight statistics of the sampler, given the known losses and norms; None if
+    unknown.
+    """
     p = np.asarray(setting.importance, dtype=np.float64)
     draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
-    known = ClientFacts(table.get("before"), table.get("norms"), setting.majority, draws)
+    known = ClientFacts(
+        table.get("before"), table.get("norms"), setting.majority, draws
+    )
     try:
-        if isinstance(sampler, HasStatisticsGiven) and still_holds(sampler, "statistics_given"):
+        if isinstance(sampler, HasStatisticsGiven) and still_holds(
+            sampler, "statistics_given"
+        ):
             return sampler.statistics_given(p, known)
         if isinstance(sampler, HasStatistics) and still_holds(sampler, "statistics"):
             return sampler.statistics(p)
@@ -213,8 +260,12 @@ def statistics_of(
 
 
 def shares_of(clock: Clock, setting: Setting) -> Floats | None:
-    """The long-run share of aggregations with each client, (N,), if all clients restart at once."""
-    if not isinstance(clock, KnowsLongRunWeights) or not still_holds(clock, "unbiased_weights"):
+    """The long-run share of aggregations with each client, (N,), if all clients restart
+    at once.
+    """
+    if not isinstance(clock, KnowsLongRunWeights) or not still_holds(
+        clock, "unbiased_weights"
+    ):
         return None
     try:
         return np.asarray(1 / clock.unbiased_weights(None, np.ones(setting.clients)))

@@ -43,10 +43,13 @@ def plain(explanation: Explanation) -> dict[str, Any]:
         "bytes up": explanation.bytes_up,
         "bytes down": explanation.bytes_down,
         "conditions": {a.text: a.holds for a in explanation.conditions},
-        "constants": None if explanation.constants is None else explanation.constants.as_data(),
+        "constants": None
+        if explanation.constants is None
+        else explanation.constants.as_data(),
         "bounds": [t.as_data() for t in explanation.terms.values()],
         "warnings": [
-            {"about": r.about, "reason": r.reason, "fix": r.fix} for r in explanation.remarks
+            {"about": r.about, "reason": r.reason, "fix": r.fix}
+            for r in explanation.remarks
         ],
         "advice": list(explanation.advice),
         "notes": list(explanation.notes),
@@ -61,7 +64,10 @@ def plain(explanation: Explanation) -> dict[str, Any]:
         }
     if scheme is not None:
         data["clock"] = {
-            "staleness": {"largest": scheme.schedule.oldest, "mean": scheme.schedule.age},
+            "staleness": {
+                "largest": scheme.schedule.oldest,
+                "mean": scheme.schedule.age,
+            },
             "arrivals": scheme.schedule.arrivals,
             "d": scheme.balance,
             "shares": scheme.shares,
@@ -82,24 +88,38 @@ def facts(explanation: Explanation) -> Rows:
         return rows
     pi, most = explanation.weight_range
     half = "" if scheme.half_width is None else f" ± {scheme.half_width.max():.2g}"
-    rows.append(("E[ω]", f"{_values_or_range(explanation.mean)}{half} ({scheme.method})"))
+    rows.append(
+        ("E[ω]", f"{_values_or_range(explanation.mean)}{half} ({scheme.method})")
+    )
     if explanation.unbiased is not None:
         rows.append(("q̃, true objective", _values_or_range(explanation.objective)))
         rows.append(("κ = q̃/p", f"π = {pi:.3g}, Π = {most:.3g}"))
     if (s := scheme.statistics) is not None:
         alpha = "pairwise" if s.alpha is None else f"{s.alpha:.3g}"
-        text = f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = {s.sum_variance:.3g}"
+        text = (
+            f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = "
+            f"{s.sum_variance:.3g}"
+        )
         rows.append(("sampler", text))
         rows.append(("clients per round", f"{s.expected_clients:.4g}"))
     schedule = scheme.schedule
     window = _window(explanation.window)
     rows.append(
-        ("window W, staleness", f"{window}; at most {schedule.oldest}, mean {schedule.age:.2g}")
+        (
+            "window W, staleness",
+            f"{window}; at most {schedule.oldest}, mean {schedule.age:.2g}",
+        )
     )
-    if scheme.balance is not None and np.ptp(scheme.balance - explanation.importance) > 0:
+    if (
+        scheme.balance is not None
+        and np.ptp(scheme.balance - explanation.importance) > 0
+    ):
         rows.append(("d_i that keep the objective", _values_or_range(scheme.balance)))
     rows.append(
-        ("aggregations, simulated time", f"{explanation.rounds:,.0f}; {explanation.time:,.4g}")
+        (
+            "aggregations, simulated time",
+            f"{explanation.rounds:,.0f}; {explanation.time:,.4g}",
+        )
     )
     rows.append(
         (
@@ -113,7 +133,9 @@ def facts(explanation: Explanation) -> Rows:
 def _window(window: float | None) -> str:
     if window is None:
         return "unknown"
-    return f"{window:,.0f}" if isfinite(window) else "infinite"
+    if isfinite(window):
+        return f"{window:,.0f}"
+    return "infinite"
 
 
 def objective_sentence(explanation: Explanation) -> str:
@@ -121,7 +143,9 @@ def objective_sentence(explanation: Explanation) -> str:
     if explanation.unbiased is None and explanation.scheme is None:
         return "unknown: the parts do not fit together"
     if explanation.unbiased is None:
-        return f"unknown: {explanation.remarks[0].about}: {explanation.remarks[0].reason}"
+        return (
+            f"unknown: {explanation.remarks[0].about}: {explanation.remarks[0].reason}"
+        )
     if explanation.unbiased:
         return "unbiased: training minimises the requested objective"
     if explanation.chi2 < 1e-12:
@@ -187,7 +211,10 @@ def _values_or_range(v: Floats) -> str:
         return ", ".join(f"{x:.3g}" for x in v)
     if np.ptp(v) <= 1e-12 * abs(v).max():
         return f"{v[0]:.3g} for every client"
-    return f"{v.min():.3g} (client {int(v.argmin())}) to {v.max():.3g} (client {int(v.argmax())})"
+    return (
+        f"{v.min():.3g} (client {int(v.argmin())}) to {v.max():.3g} (client "
+        f"{int(v.argmax())})"
+    )
 
 
 def _bytes(count: float) -> str:

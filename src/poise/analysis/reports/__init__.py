@@ -19,7 +19,11 @@ from poise.analysis.reports.tables import (
     terminal_notes,
     terminal_table,
 )
-from poise.analysis.reports.weight_shifts import TraitWeight, departure, weights_by_trait
+from poise.analysis.reports.weight_shifts import (
+    TraitWeight,
+    departure,
+    weights_by_trait,
+)
 
 __all__ = [
     "Comparison",

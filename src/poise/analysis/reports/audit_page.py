@@ -20,12 +20,14 @@ from poise.ledger.run import Run
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-SUSPECT, OTHER = "#D55E00", "#0072B2"
+SUSPECT = "#D55E00"
+OTHER = "#0072B2"
 HIGHEST = 20.0
 """Higher scores are drawn at this value."""
 
 MOST_POINTS = 2_000
-"""Updates drawn one by one, of suspects and of others; pages forbid the scripts of WebGL."""
+"""Updates drawn one by one, of suspects and of others; pages forbid the scripts of
+WebGL."""
 
 SCORE_NOTE = (
     "Score: −log10 of the p-value; higher is more suspicious. "
@@ -110,7 +112,9 @@ def history_figure(audit: Audit) -> Figure:
     figure = empty_figure("Score after each round", note, "round", "client")
     figure.add_trace(
         go.Heatmap(
-            z=np.minimum(audit.by_round[np.ix_(rounds, shown)], HIGHEST).T.astype(np.float32),
+            z=np.minimum(audit.by_round[np.ix_(rounds, shown)], HIGHEST).T.astype(
+                np.float32
+            ),
             x=rounds,
             y=list(map(str, shown)),
             colorscale=HEAT,
@@ -143,7 +147,10 @@ def norm_figure(run: Run, audit: Audit) -> Figure:
         )
     figure = empty_figure("Length of the updates", note, "round", "norm")
     suspected = np.isin(c["client"], audit.suspects)
-    for name, colour, rows in (("others", OTHER, ~suspected), ("suspects", SUSPECT, suspected)):
+    for name, colour, rows in (
+        ("others", OTHER, ~suspected),
+        ("suspects", SUSPECT, suspected),
+    ):
         drawn = c[rows & (c["norm"] > 0)]
         shown = drawn[evenly(len(drawn), MOST_POINTS)]
         figure.add_trace(

@@ -45,7 +45,9 @@ class Bins:
         >>> bins(3, 2).labels("client")
         ['clients 0 to 1', 'client 2']
         """
-        spans = zip(self.edges[:-1].tolist(), (self.edges[1:] - 1).tolist(), strict=True)
+        spans = zip(
+            self.edges[:-1].tolist(), (self.edges[1:] - 1).tolist(), strict=True
+        )
         return [f"{noun} {a}" if a == b else f"{noun}s {a} to {b}" for a, b in spans]
 
 
@@ -54,7 +56,8 @@ class Heat:
     """Weights by bins of rounds and of clients.
 
     Args:
-        values: (rounds, clients), summed over the clients of a bin, averaged over its rounds.
+        values: (rounds, clients), summed over the clients of a bin, averaged over its
+            rounds.
         rounds: bins of rounds.
         clients: bins of clients.
         note: how the values were binned, in words; empty without binning.
@@ -77,7 +80,8 @@ def bins(count: int, limit: int) -> Bins:
 
 
 def evenly(count: int, limit: int) -> Ints:
-    """At most ``limit`` of ``count`` indices, evenly spaced, including the first and the last.
+    """At most ``limit`` of ``count`` indices, evenly spaced, including the first and
+    the last.
 
     >>> evenly(9, 3).tolist(), evenly(2, 3).tolist()
     ([0, 4, 8], [0, 1])
@@ -94,11 +98,17 @@ def heat(run: Run, most_clients: int, most_rounds: int) -> Heat:
     clients = bins(run.clients, most_clients)
     values = np.zeros((len(rounds.sizes), len(clients.sizes)))
     c = run.contributions
-    np.add.at(values, (rounds.of(c["round"]), clients.of(c["client"])), c["coefficient"])
+    np.add.at(
+        values, (rounds.of(c["round"]), clients.of(c["client"])), c["coefficient"]
+    )
     note = []
     if run.clients > most_clients:
         note.append(f"{run.clients} clients in bins of {clients.width}, weights summed")
     if run.rounds > most_rounds:
-        note.append(f"{run.rounds} aggregations in bins of {rounds.width}, weights averaged")
+        note.append(
+            f"{run.rounds} aggregations in bins of {rounds.width}, weights averaged"
+        )
     text = f"Down-sampled: {'; '.join(note)}." if note else ""
-    return Heat(values / rounds.sizes[:, None], rounds=rounds, clients=clients, note=text)
+    return Heat(
+        values / rounds.sizes[:, None], rounds=rounds, clients=clients, note=text
+    )

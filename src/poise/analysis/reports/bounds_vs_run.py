@@ -1,4 +1,6 @@
-"""The page of an explanation: theoretical bounds, predicted bias, and the measured run."""
+"""The page of an explanation: theoretical bounds, predicted bias, and the measured
+run.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ FILE = "explanation.json"
 class BoundCurves(Protocol):
     """Bounds, predicted bias and measured curve.
 
-    `KeptBounds` and `poise.analysis.explain.bounds_vs_run.BoundsVsRun` have these fields.
+    `KeptBounds` and `poise.analysis.explain.bounds_vs_run.BoundsVsRun` have these
+    fields.
     """
 
     @property
@@ -183,7 +186,13 @@ def bounds_figure(curves: BoundCurves) -> Figure:
     for k, (name, values) in enumerate(curves.bounds.items()):
         line = {"color": PALETTE[(k + 1) % len(PALETTE)], "dash": DASHES[1]}
         figure.add_trace(
-            go.Scatter(x=curves.rounds, y=values, name=f"bound: {name}", mode="lines", line=line)
+            go.Scatter(
+                x=curves.rounds,
+                y=values,
+                name=f"bound: {name}",
+                mode="lines",
+                line=line,
+            )
         )
     if len(curves.measured):
         figure.add_trace(
@@ -199,6 +208,12 @@ def bounds_figure(curves: BoundCurves) -> Figure:
     if curves.bias > LEAST:
         dots = {"color": "#888888", "dash": DASHES[2]}
         figure.add_trace(
-            go.Scatter(x=ends, y=[curves.bias] * 2, name="predicted bias", mode="lines", line=dots)
+            go.Scatter(
+                x=ends,
+                y=[curves.bias] * 2,
+                name="predicted bias",
+                mode="lines",
+                line=dots,
+            )
         )
     return figure.update_yaxes(type="log")

@@ -27,7 +27,8 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def class_shares(run: Run, most: int = MOST_ROUNDS) -> Floats | None:
     """The share of each class in the data of the cohort, (bins of rounds, classes).
 
-    A client counts once per aggregation. Rounds without clients are nan. None without classes.
+    A client counts once per aggregation. Rounds without clients are nan. None without
+    classes.
     """
     counts = run.array("label_counts")
     if counts is None:
@@ -40,7 +41,9 @@ def class_shares(run: Run, most: int = MOST_ROUNDS) -> Floats | None:
         return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
-def composition_figure(run: Run, title: str = "Classes of each cohort") -> Figure | None:
+def composition_figure(
+    run: Run, title: str = "Classes of each cohort"
+) -> Figure | None:
     """Class shares of the data of each cohort; None for data without classes."""
     import plotly.graph_objects as go
 
@@ -63,7 +66,9 @@ def composition_figure(run: Run, title: str = "Classes of each cohort") -> Figur
             hovertemplate=hover,
         )
         figure.add_trace(bar)
-    figure.update_yaxes(range=[0, 1], tickformat=".0%").update_xaxes(showgrid=False, tickformat="d")
+    figure.update_yaxes(range=[0, 1], tickformat=".0%").update_xaxes(
+        showgrid=False, tickformat="d"
+    )
     return figure.update_layout(barmode="stack", bargap=0)
 
 
@@ -74,7 +79,9 @@ def cohort_size_figure(run: Run, title: str = "Clients of each cohort") -> Figur
     if len(shown) < run.rounds:
         note = f"Shows {len(shown)} of {run.rounds} aggregations, evenly spaced."
     figure = empty_figure(title, note, "aggregation", "clients")
-    figure.add_trace(_line(shown + 1, distinct_clients(run)[shown], "different clients", 0))
+    figure.add_trace(
+        _line(shown + 1, distinct_clients(run)[shown], "different clients", 0)
+    )
     refused = np.bincount([n for n, _, _ in run.refusals], minlength=run.rounds)
     if refused.any():
         figure.add_trace(_line(shown + 1, refused[shown], "refused updates", 1))
@@ -84,7 +91,8 @@ def cohort_size_figure(run: Run, title: str = "Clients of each cohort") -> Figur
 class Staleness(NamedTuple):
     """Staleness of the updates by bins of rounds; nan for bins without updates.
 
-    The staleness of an update is the number of aggregations since the server sent its model.
+    The staleness of an update is the number of aggregations since the server sent its
+    model.
     """
 
     mean: Floats  # (bins,)
@@ -133,12 +141,16 @@ class LossQuantiles(NamedTuple):
 def loss_quantiles(run: Run, most: int = MOST_ROUNDS) -> LossQuantiles | None:
     """Quantiles of the clients' losses; None if the run recorded no losses.
 
-    The losses are those of all clients if the run measured ``client_loss``, otherwise those that
-    the cohort reported before local training. Rounds without losses are left out.
+    The losses are those of all clients if the run measured ``client_loss``, otherwise
+    those that the cohort reported before local training. Rounds without losses are left
+    out.
     """
     if "client_loss" in run.metrics:
         rounds, values = measured(run, "client_loss")
-        shown = evenly(len(rounds), most) if len(rounds) else np.zeros(0, dtype=np.int64)
+        if len(rounds):
+            shown = evenly(len(rounds), most)
+        else:
+            shown = np.zeros(0, dtype=np.int64)
         clients = "all clients"
         rows = [values[k] for k in shown]
         numbers = rounds[shown]

@@ -6,13 +6,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from poise.analysis.reports.estimates import Difference, paired_difference, welch_difference
+from poise.analysis.reports.estimates import (
+    Difference,
+    paired_difference,
+    welch_difference,
+)
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.numbers import number
 from poise.analysis.reports.rows import Score, ScoreRow, score_table
 from poise.core.errors import InvalidOption
 
-_OUTCOMES = ("final ", "half-time ", "rounds to ", "weighted client accuracy", "client loss spread")
+_OUTCOMES = (
+    "final ",
+    "half-time ",
+    "rounds to ",
+    "weighted client accuracy",
+    "client loss spread",
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,13 @@ class Contrast:
         size = self._size(d.mean)
         if d.low is None or d.high is None:
             return f"{self.score} is {size}; one seed gives no interval, so this proves nothing"
-        pairing = f"paired over {d.n} seeds" if d.method == "paired" else "Welch, seeds not paired"
-        interval = f"(95 % CI {self._number(d.low)} to {self._number(d.high)}, {pairing})"
+        if d.method == "paired":
+            pairing = f"paired over {d.n} seeds"
+        else:
+            pairing = "Welch, seeds not paired"
+        interval = (
+            f"(95 % CI {self._number(d.low)} to {self._number(d.high)}, {pairing})"
+        )
         if not d.significant:
             return f"no significant difference in {self.score} {interval}"
         return f"{self.score} is {size} {interval}"
@@ -86,7 +101,9 @@ class Comparison:
     def caution(self) -> str:
         """A note on multiple comparisons; empty unless there are several intervals."""
         differences = [c.difference for c in self.contrasts if c.difference is not None]
-        intervals = sum(difference.significant is not None for difference in differences)
+        intervals = sum(
+            difference.significant is not None for difference in differences
+        )
         if intervals <= 1:
             return ""
         return (
@@ -104,12 +121,14 @@ class Comparison:
 
 
 def compare(
-    groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None
+    groups: Sequence[Group],
+    targets: Sequence[float] | None = None,
+    metric: str | None = None,
 ) -> Comparison:
     """Score the groups and compare each with the first one.
 
-    Groups with the same seeds get the interval of the paired differences, which removes the
-    variation that the seeds have in common. Other groups get Welch's interval.
+    Groups with the same seeds get the interval of the paired differences, which removes
+    the variation that the seeds have in common. Other groups get Welch's interval.
 
     Args:
         groups: groups of runs; the first is the baseline.
@@ -144,7 +163,11 @@ def difference(row: ScoreRow, baseline: ScoreRow, name: str) -> Difference | Non
     if not (_usable(a) and _usable(b)):
         return None
     distinct = len(set(row.seeds)) == len(row.seeds)
-    if distinct and set(row.seeds) == set(baseline.seeds) and len(row.seeds) == len(baseline.seeds):
+    if (
+        distinct
+        and set(row.seeds) == set(baseline.seeds)
+        and len(row.seeds) == len(baseline.seeds)
+    ):
         partner = dict(zip(baseline.seeds, b.known, strict=True))
         return paired_difference(a.known, [partner[seed] for seed in row.seeds])
     return welch_difference(a.known, b.known)

@@ -19,11 +19,15 @@ Bars = Mapping[str, Sequence[tuple[float, float]]]
 """Method → (mean, half the width of the 95 % interval) for each category."""
 
 
-def bars(title: str, x: str, y: str, categories: Sequence[str], methods: Bars) -> Figure:
+def bars(
+    title: str, x: str, y: str, categories: Sequence[str], methods: Bars
+) -> Figure:
     """A grouped bar chart with 95 % intervals: one bar per method and category."""
     import plotly.graph_objects as go
 
-    figure = empty_figure(title, "Mean over seeds with its 95 % confidence interval.", x, y)
+    figure = empty_figure(
+        title, "Mean over seeds with its 95 % confidence interval.", x, y
+    )
     for k, (name, values) in enumerate(methods.items()):
         # one seed has no interval
         halves = [half if half < float("inf") else 0.0 for _, half in values]
@@ -36,7 +40,9 @@ def bars(title: str, x: str, y: str, categories: Sequence[str], methods: Bars) -
             hovertemplate="%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
         )
         figure.add_trace(bar)
-    return figure.update_xaxes(type="category", showgrid=False).update_layout(barmode="group")
+    return figure.update_xaxes(type="category", showgrid=False).update_layout(
+        barmode="group"
+    )
 
 
 def bar_plots(figures: Sequence[Figure]) -> list[Plot]:

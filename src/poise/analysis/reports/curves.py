@@ -48,9 +48,10 @@ class Curve:
 def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
     """The mean curve of a metric over the seeds of a group; None if no run measured it.
 
-    Against rounds, runs are averaged at the rounds that were measured. Time and bytes differ
-    between seeds: there, each run contributes its latest value, over the range that all runs
-    cover. A metric with one value per client becomes its standard deviation over clients.
+    Against rounds, runs are averaged at the rounds that were measured. Time and bytes
+    differ between seeds: there, each run contributes its latest value, over the range
+    that all runs cover. A metric with one value per client becomes its standard
+    deviation over clients.
     """
     lines = [_line(run, metric, against) for run in group.runs if metric in run.metrics]
     lines = [(x, y) for x, y in lines if len(x)]
@@ -64,7 +65,9 @@ def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
 
 
 def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
-    """The mean over seeds of a value per aggregation, (R,), without nan; None without values."""
+    """The mean over seeds of a value per aggregation, (R,), without nan; None without
+    values.
+    """
     lines = [(np.arange(1.0, run.rounds + 1), values(run)) for run in group.runs]
     lines = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in lines]
     lines = [(x, y) for x, y in lines if len(x)]
@@ -75,7 +78,9 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time, seconds or bytes (both ways) up to each aggregation, (R,)."""
+    """Rounds, simulated time, seconds or bytes (both ways) up to each aggregation,
+    (R,).
+    """
     if against == "time":
         return run.times
     if against == "seconds":
@@ -91,16 +96,24 @@ def thinned(x: Floats, limit: int = POINTS) -> Floats:
     >>> thinned(np.arange(5.0), 3).tolist()
     [0.0, 2.0, 4.0]
     """
-    return x if len(x) <= limit else x[np.linspace(0, len(x) - 1, limit).round().astype(int)]
+    return (
+        x
+        if len(x) <= limit
+        else x[np.linspace(0, len(x) - 1, limit).round().astype(int)]
+    )
 
 
 def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
     rounds, values = measured(run, metric)
-    return axis_values(run, against)[rounds - 1], spread(values) if values.ndim > 1 else values
+    return axis_values(run, against)[rounds - 1], spread(
+        values
+    ) if values.ndim > 1 else values
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
-    """The x values of the mean: all measured rounds, or the range that all runs cover."""
+    """The x values of the mean: all measured rounds, or the range that all runs
+    cover.
+    """
     x = np.unique(np.concatenate([x for x, _ in lines]))
     if against == "rounds":
         return x
@@ -121,7 +134,9 @@ def _latest_values(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray
 
 def _mean_curve(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
     """Mean and interval at each x, over the runs that have a value there."""
-    if len(lines) == 1:  # shortcut: one seed has no interval, and long runs have many points
+    if (
+        len(lines) == 1
+    ):  # shortcut: one seed has no interval, and long runs have many points
         y, known = lines[0]
         unknown = np.full(len(x), np.nan)
         mean = np.where(known, y, np.nan)

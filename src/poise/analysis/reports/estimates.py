@@ -42,7 +42,8 @@ class Difference(Estimate):
     """The mean of one group minus the mean of another.
 
     Args:
-        method: ``"paired"`` (both groups have the same seeds) or ``"welch"`` (different seeds).
+        method: ``"paired"`` (both groups have the same seeds) or ``"welch"`` (different
+            seeds).
     """
 
     method: Literal["paired", "welch"] = "welch"
@@ -85,15 +86,19 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Dif
 def welch_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     """Difference of two means, with Welch's interval.
 
-    se² = a + b and ν = (a + b)² / (a²/(n-1) + b²/(m-1)), where a and b are the squared standard
-    errors of the two means. ``n`` of the result is the smaller number of values.
+    se² = a + b and ν = (a + b)² / (a²/(n-1) + b²/(m-1)), where a and b are the squared
+    standard errors of the two means. ``n`` of the result is the smaller number of
+    values.
 
     >>> welch_difference([1.0, 2.0, 3.0], [1.1, 2.1, 3.1, 2.0]).significant
     False
     """
-    (mean, error), (other, other_error) = _mean_and_error(values), _mean_and_error(baseline)
-    n, m = len(values), len(baseline)
-    a, b = error**2, other_error**2
+    (mean, error) = _mean_and_error(values)
+    (other, other_error) = _mean_and_error(baseline)
+    n = len(values)
+    m = len(baseline)
+    a = error**2
+    b = other_error**2
     freedom = float(min(n, m) - 1)
     if min(n, m) > 1 and a + b > 0:
         freedom = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
@@ -107,11 +112,16 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     if not len(array):
         return math.nan, math.nan
     with np.errstate(invalid="ignore", over="ignore"):
-        error = float(np.std(array, ddof=1) / math.sqrt(len(array))) if len(array) > 1 else math.nan
+        if len(array) > 1:
+            error = float(np.std(array, ddof=1) / math.sqrt(len(array)))
+        else:
+            error = math.nan
         return float(np.mean(array)), error
 
 
-def _interval(mean: float, error: float, freedom: float) -> tuple[float | None, float | None]:
+def _interval(
+    mean: float, error: float, freedom: float
+) -> tuple[float | None, float | None]:
     if not (math.isfinite(mean) and math.isfinite(error) and freedom > 0):
         return None, None
     from scipy.special import stdtrit

@@ -1,4 +1,6 @@
-"""Figures of runs; the subtitle of a figure says how to read it and what it leaves out."""
+"""Figures of runs; the subtitle of a figure says how to read it and what it leaves
+out.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +58,15 @@ MOST_ROUNDS = 400
 MOST_BARS = 100
 
 
-def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "rounds") -> Figure:
+def learning_curves(
+    groups: Sequence[Group], metric: str, against: Axis = "rounds"
+) -> Figure:
     """A metric over the run: the mean over seeds with its 95 % confidence band.
 
     Args:
         groups: groups of runs, one line each.
-        metric: name of the metric; a metric with one value per client is drawn as the standard
-            deviation over clients.
+        metric: name of the metric; a metric with one value per client is drawn as the
+            standard deviation over clients.
         against: the x-axis: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
     """
     curves = [(group, curve(group, metric, against)) for group in groups]
@@ -73,28 +77,38 @@ def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "round
     words = metric.replace("_", " ")
     name = f"{words}, standard deviation over clients" if spread else words
     banded = any(line.banded for _, line in drawn)
-    note = "Mean over seeds; the band is the 95 % confidence interval." if banded else ""
+    if banded:
+        note = "Mean over seeds; the band is the 95 % confidence interval."
+    else:
+        note = ""
     y = "standard deviation" if spread else name
     figure = empty_figure(sentence(name), note, AXES[against], y)
     order = {group.label: k for k, group in enumerate(groups)}
     for group, line in drawn:
-        for trace in _line_traces(group.label, line, k=order[group.label], against=against):
+        for trace in _line_traces(
+            group.label, line, k=order[group.label], against=against
+        ):
             figure.add_trace(trace)
     if against == "bytes":
         figure.update_xaxes(tickformat="~s", ticksuffix="B")
     return figure
 
 
-def weight_map(run: Run, title: str = "Weight of each client in each aggregation") -> Figure:
+def weight_map(
+    run: Run, title: str = "Weight of each client in each aggregation"
+) -> Figure:
     """The weight of each client in each aggregation, as a heat map.
 
-    More than 200 clients or 400 rounds are binned: weights are summed over the clients of a bin
-    and averaged over its rounds. A column then still sums to the weight of a mean aggregation.
+    More than 200 clients or 400 rounds are binned: weights are summed over the clients
+    of a bin and averaged over its rounds. A column then still sums to the weight of a
+    mean aggregation.
     """
     import plotly.graph_objects as go
 
     image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
-    figure = empty_figure(title, f"Blank: weight 0. {image.note}".strip(), "aggregation", "client")
+    figure = empty_figure(
+        title, f"Blank: weight 0. {image.note}".strip(), "aggregation", "client"
+    )
     z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
     low = min(0.0, image.values.min(initial=0.0))
     high = max(image.values.max(initial=0.0), 1e-12)
@@ -118,13 +132,18 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
 
 
 def weight_departure(groups: Sequence[Group]) -> Figure:
-    """Distance of the weights from the base weights: mean over seeds with a 95 % band."""
+    """Distance of the weights from the base weights: mean over seeds with a 95 %
+    band.
+    """
     note = (
         "Sum over the cohort of |weight - base weight|, both normalised to sum to 1. "
         "0: equal to the base weights; 2: the maximum."
     )
     figure = empty_figure(
-        "Distance of the weights from the base weights", note, AXES["rounds"], "distance"
+        "Distance of the weights from the base weights",
+        note,
+        AXES["rounds"],
+        "distance",
     )
     for k, group in enumerate(groups):
         line = series(group, departure)
@@ -134,7 +153,9 @@ def weight_departure(groups: Sequence[Group]) -> Figure:
 
 
 def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
-    """The mean weight of an update by a trait of its client, e.g. the imbalance ratio."""
+    """The mean weight of an update by a trait of its client, e.g. the imbalance
+    ratio.
+    """
     import plotly.graph_objects as go
 
     note = (
@@ -143,15 +164,22 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
     )
     figure = empty_figure(f"Mean weight by {trait}", note, trait, "mean weight")
     for k, group in enumerate(groups):
-        rows = weights_by_trait([run for run in group.runs if trait in run.traits], trait)
+        rows = weights_by_trait(
+            [run for run in group.runs if trait in run.traits], trait
+        )
         names = [f"{row.value:g}" for row in rows]
-        hover = "%{x}: %{y:.4g}, %{customdata} contributions<extra>%{fullData.name}</extra>"
+        hover = (
+            "%{x}: %{y:.4g}, %{customdata} contributions<extra>%{fullData.name}</extra>"
+        )
         bars = go.Bar(
             x=names,
             y=[row.weight.mean for row in rows],
             name=escape(group.label),
             marker={"color": colour(k)},
-            error_y={"array": [row.weight.half_width or 0.0 for row in rows], "thickness": 1},
+            error_y={
+                "array": [row.weight.half_width or 0.0 for row in rows],
+                "thickness": 1,
+            },
             offsetgroup=str(k),
             customdata=[row.contributions for row in rows],
             hovertemplate=hover,
@@ -221,7 +249,8 @@ def participation(groups: Sequence[Group]) -> Figure:
             mode="lines+markers" if most <= 60 else "lines",
             text=binned.labels("client"),
             line={"color": colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
-            hovertemplate="%{text}: %{y:.4g} aggregations<extra>%{fullData.name}</extra>",
+            hovertemplate="%{text}: %{y:.4g} "
+            "aggregations<extra>%{fullData.name}</extra>",
         )
         figure.add_trace(trace)
     return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
@@ -258,7 +287,8 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),
         line={"color": colour(k), "dash": _dash(k), "width": 2},
         marker={"size": 5},
-        hovertemplate=f"{_HOVER[against]}: %{{y:.4g}}{interval}<extra>%{{fullData.name}}</extra>",
+        hovertemplate=f"{_HOVER[against]}: "
+        f"%{{y:.4g}}{interval}<extra>%{{fullData.name}}</extra>",
     )
     return [*traces, mean]
 
@@ -269,7 +299,9 @@ _HOVER: dict[Axis, str] = {
     "seconds": "after %{x:.4g} s",
     "bytes": "after %{x:.3s}B",
 }
-_INTERVAL = "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
+_INTERVAL = (
+    "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
+)
 
 
 def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
@@ -304,7 +336,11 @@ def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
         },
         "margin": {"l": 56, "r": 16, "t": 90, "b": 48},
         "showlegend": True,
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#8a94a0", "activecolor": "#0067a3"},
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": "#8a94a0",
+            "activecolor": "#0067a3",
+        },
     }
     return go.Figure(layout=layout)
 
@@ -319,7 +355,10 @@ def class_colours(classes: int) -> Sequence[str]:
         return CLASSES[:classes]
     from plotly.colors import sample_colorscale
 
-    return [str(c) for c in sample_colorscale("Viridis", np.linspace(0, 1, classes).tolist())]
+    return [
+        str(c)
+        for c in sample_colorscale("Viridis", np.linspace(0, 1, classes).tolist())
+    ]
 
 
 def colour(k: int) -> str:

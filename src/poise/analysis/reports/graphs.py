@@ -16,15 +16,16 @@ from poise.core.errors import LedgerError, PoiseError
 from poise.graph import SimilarityGraph
 from poise.ledger.files import write_whole
 
-MESSAGES, FOUND = "messages", "found"
+MESSAGES = "messages"
+FOUND = "found"
 
 
 @dataclass(frozen=True)
 class KeptGraph:
     """A graph and the findings of its inspection (`Inspection.as_data`).
 
-    ``digest`` is the digest of the federation, as the ledger of a run records it (`federation`);
-    empty if unknown.
+    ``digest`` is the digest of the federation, as the ledger of a run records it
+    (`federation`); empty if unknown.
     """
 
     graph: SimilarityGraph
@@ -35,7 +36,10 @@ class KeptGraph:
 def keep_graph(kept: KeptGraph, path: Path) -> None:
     """Write a graph to a file atomically."""
     facts = {FOUND: json.dumps(dict(kept.found)), "digest": kept.digest}
-    write_whole(path, save({MESSAGES: np.ascontiguousarray(kept.graph.messages)}, metadata=facts))
+    write_whole(
+        path,
+        save({MESSAGES: np.ascontiguousarray(kept.graph.messages)}, metadata=facts),
+    )
 
 
 def kept_graph(path: Path) -> KeptGraph:

@@ -42,9 +42,13 @@ class Group:
 
     @cached_property
     def seeds(self) -> tuple[str, ...]:
-        """The seed of each run, with the seed of the data if that varies independently."""
+        """The seed of each run, with the seed of the data if that varies
+        independently.
+        """
         seeds = [run.meta.get("seed", "?") for run in self.runs]
-        data_seeds = [str(tables(run).get("data", {}).get("seed", "?")) for run in self.runs]
+        data_seeds = [
+            str(tables(run).get("data", {}).get("seed", "?")) for run in self.runs
+        ]
         if len(set(data_seeds)) > 1 and seeds != data_seeds:
             pairs = zip(seeds, data_seeds, strict=True)
             return tuple(f"{seed} (data {data_seed})" for seed, data_seed in pairs)
@@ -65,8 +69,8 @@ class Group:
 def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Group runs of the same experiment, in the order given, and label the groups.
 
-    Two runs belong together if their experiment files are equal apart from the seed. If the data
-    are Python objects, the data must be equal too. Duplicate runs count once.
+    Two runs belong together if their experiment files are equal apart from the seed. If
+    the data are Python objects, the data must be equal too. Duplicate runs count once.
     """
     runs_by_experiment: dict[str, list[Run]] = {}
     known: set[tuple[str, ...]] = set()
@@ -81,7 +85,9 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     for group in runs_by_experiment.values():
         members.append(sorted(group, key=lambda run: int(run.meta.get("seed", 0))))
     names = labels([identity(group[0]) for group in members])
-    return [Group(name, tuple(group)) for name, group in zip(names, members, strict=True)]
+    return [
+        Group(name, tuple(group)) for name, group in zip(names, members, strict=True)
+    ]
 
 
 def tables(run: Run) -> dict[str, Any]:
@@ -96,7 +102,9 @@ def tables(run: Run) -> dict[str, Any]:
             f"cannot read the experiment file of {where}: {error.strerror}"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LedgerError(f"the experiment file of {where} is not TOML: {error}") from error
+        raise LedgerError(
+            f"the experiment file of {where} is not TOML: {error}"
+        ) from error
 
 
 def without_seeds(experiment: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,19 +118,25 @@ def without_seeds(experiment: Mapping[str, Any]) -> dict[str, Any]:
         kept[section] = table
         if isinstance(table, Mapping):
             seeds = SEEDS.get(section, ())
-            kept[section] = {key: value for key, value in table.items() if key not in seeds}
+            kept[section] = {
+                key: value for key, value in table.items() if key not in seeds
+            }
     return kept
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """The tables that all runs of one experiment share; without a data table, the data digest."""
+    """The tables that all runs of one experiment share; without a data table, the data
+    digest.
+    """
     return identity_of(tables(run), run.meta)
 
 
 def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str, Any]:
     """The `identity` of a run, from its experiment tables and its metadata."""
     # older ledgers lack some slots
-    defaults = {slot: {"name": name} for slot, name in DEFAULTS.items() if slot not in tables}
+    defaults = {
+        slot: {"name": name} for slot, name in DEFAULTS.items() if slot not in tables
+    }
     experiment = without_seeds({**defaults, **tables})
     if "data" in experiment:
         return experiment
@@ -133,7 +147,8 @@ def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str,
 
 
 def labels(experiments: list[dict[str, Any]]) -> list[str]:
-    """A short, unique label for each experiment, made of its differences from the others.
+    """A short, unique label for each experiment, made of its differences from the
+    others.
 
     >>> base = {"sampler": {"name": "uniform", "m": 5}, "weighting": {"name": "proportional"}}
     >>> labels([base, base | {"sampler": {"name": "full"}}])
@@ -148,7 +163,11 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
         words = [str(solver.get("name", "")), *map(brief, named)]
         return [", ".join(filter(None, words)) or "run"]
     sections = list(dict.fromkeys(key for e in experiments for key in e))
-    differing = [s for s in sections if any(e.get(s) != experiments[0].get(s) for e in experiments)]
+    differing = [
+        s
+        for s in sections
+        if any(e.get(s) != experiments[0].get(s) for e in experiments)
+    ]
     names = []
     for experiment in experiments:
         parts = [_label_part(section, experiment, experiments) for section in differing]
@@ -156,11 +175,17 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
     return _distinct(names)
 
 
-def _label_part(section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]) -> str:
-    """The part of a label for one section, e.g. ``sampler=uniform(m=5)`` or ``attacks=none``."""
+def _label_part(
+    section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]
+) -> str:
+    """The part of a label for one section, e.g. ``sampler=uniform(m=5)`` or
+    ``attacks=none``.
+    """
     table = experiment.get(section)
     if not isinstance(table, Mapping):
-        return f"{section}={brief(table)}" if table else f"{section}=none"
+        if table:
+            return f"{section}={brief(table)}"
+        return f"{section}=none"
     others = [e.get(section) for e in experiments]
     differs = {
         k: v

@@ -29,7 +29,11 @@ LISTED = ("outliers", "most typical", "least typical", "size")
 
 
 def write_inspection(
-    name: str, data: dict[str, Any], graph: SimilarityGraph, label_counts: Ints | None, path: Path
+    name: str,
+    data: dict[str, Any],
+    graph: SimilarityGraph,
+    label_counts: Ints | None,
+    path: Path,
 ) -> Path:
     """Write the page of an inspection; ``data`` comes from `Inspection.as_data`."""
     drawn = [misalignment_map(graph), spectrum_figure(graph), graph_figure(graph)]
@@ -51,7 +55,8 @@ def write_inspection(
 def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
     """mis(i, j) as a heat map, with similar clients next to each other.
 
-    More than ``most`` clients are binned; a cell is then the mean over the pairs of two bins.
+    More than ``most`` clients are binned; a cell is then the mean over the pairs of two
+    bins.
     """
     import plotly.graph_objects as go
 
@@ -65,20 +70,31 @@ def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
         "Clients are sorted into eight clusters."
     )
     if binned.width > 1:
-        note += f" Bins of {binned.width} of {graph.clients:,} clients, named after their first."
+        note += (
+            f" Bins of {binned.width} of {graph.clients:,} clients, named after "
+            "their first."
+        )
     figure = empty_figure("Misalignment of the clients", note, "client", "client")
     figure.add_trace(
         go.Heatmap(
-            z=_block_means(graph.misalignment[np.ix_(order, order)], binned).astype(np.float32),
+            z=_block_means(graph.misalignment[np.ix_(order, order)], binned).astype(
+                np.float32
+            ),
             x=names,
             y=names,
             colorscale=HEAT,
             zmin=0,
-            colorbar={"title": {"text": "misalignment"}, "thickness": 12, "outlinewidth": 0},
+            colorbar={
+                "title": {"text": "misalignment"},
+                "thickness": 12,
+                "outlinewidth": 0,
+            },
             hovertemplate="clients %{x} and %{y}: %{z:.4f}<extra></extra>",
         )
     )
-    return figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+    return figure.update_xaxes(type="category").update_yaxes(
+        type="category", autorange="reversed"
+    )
 
 
 def _block_means(table: Floats, binned: Bins) -> Floats:
@@ -92,7 +108,10 @@ def misalignment_plot(
     edges: Mapping[str, Floats], title: str = "Distribution of the misalignment"
 ) -> Plot:
     """`misalignment_distribution` with a linear and a logarithmic view."""
-    views = [misalignment_distribution(edges, title, logarithm) for logarithm in (False, True)]
+    views = [
+        misalignment_distribution(edges, title, logarithm)
+        for logarithm in (False, True)
+    ]
     return plot_of(views, ["misalignment", "-ln misalignment"])
 
 
@@ -112,17 +131,25 @@ def misalignment_distribution(
     import plotly.graph_objects as go
 
     note = (
-        "Bars: density over all pairs of clients. Line: log-normal fit, -ln mis ~ N(theta, phi^2)."
+        "Bars: density over all pairs of clients. Line: log-normal fit, -ln mis ~ "
+        "N(theta, phi^2)."
     )
     figure = empty_figure(
-        title, note, f"{'-ln ' if logarithm else ''}misalignment of two clients", "density"
+        title,
+        note,
+        f"{'-ln ' if logarithm else ''}misalignment of two clients",
+        "density",
     )
-    shown = {name: weights if logarithm else np.exp(-weights) for name, weights in edges.items()}
+    shown = {
+        name: weights if logarithm else np.exp(-weights)
+        for name, weights in edges.items()
+    }
     top = max(1e-6, *(float(values.max()) for values in shown.values()))
     grid = np.linspace(0, top, 400) if logarithm else np.geomspace(top * 1e-4, top, 400)
     for k, (name, weights) in enumerate(edges.items()):
         figure.add_trace(_bars(name, shown[name], top, k))
-        theta, phi = float(weights.mean()), float(weights.std())
+        theta = float(weights.mean())
+        phi = float(weights.std())
         if phi > 1e-9:  # equal misalignment of all pairs has no density
             mis = np.exp(-grid) if logarithm else grid
             density = log_normal_density(mis, theta, phi)
@@ -159,7 +186,8 @@ def _bars(name: str, values: Floats, top: float, k: int) -> Bar:
 
 
 def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
-    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; its part above 1 has no meaning.
+    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; its part above 1 has no
+    meaning.
 
     >>> round(float(log_normal_density(np.array(1.0), 0.0, 1.0)), 4)
     0.3989
@@ -192,15 +220,25 @@ def spectrum_figure(graph: SimilarityGraph) -> Figure:
         "Further left: clients differ more."
     )
     figure = empty_figure(
-        "Spectrum of the similarity graph", note, "eigenvalue of the Laplacian", "eigenvalues"
+        "Spectrum of the similarity graph",
+        note,
+        "eigenvalue of the Laplacian",
+        "eigenvalues",
     )
     return figure.add_trace(
-        go.Histogram(x=graph.spectrum[1:], nbinsx=40, marker={"color": "#0072B2"}, showlegend=False)
+        go.Histogram(
+            x=graph.spectrum[1:],
+            nbinsx=40,
+            marker={"color": "#0072B2"},
+            showlegend=False,
+        )
     )
 
 
 def graph_figure(graph: SimilarityGraph) -> Figure:
-    """Clients in the plane with their strongest edges; darker clients are more typical."""
+    """Clients in the plane with their strongest edges; darker clients are more
+    typical.
+    """
     import plotly.graph_objects as go
 
     positions = layout(graph)
@@ -210,7 +248,10 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
     joined = [(upper[0][e], upper[1][e]) for e in strongest if weights[e] > 0]
     figure = empty_figure(
         "Similarity graph",
-        "Edges connect each client with its three most similar clients. Darker: more typical.",
+        (
+            "Edges connect each client with its three most similar clients. Darker: more "
+            "typical."
+        ),
         "",
         "",
     )
@@ -245,7 +286,9 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
 
 
 def layout(graph: SimilarityGraph) -> Floats:
-    """Positions of the clients in the plane, (N, 2): the first two principal components."""
+    """Positions of the clients in the plane, (N, 2): the first two principal
+    components.
+    """
     centred = graph.messages - graph.messages.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     positions = np.zeros((graph.clients, 2))
@@ -259,7 +302,10 @@ def composition_figure(counts: Ints) -> Figure:
 
     shares = counts / counts.sum(axis=1, keepdims=True)
     figure = empty_figure(
-        "Classes of the clients", "Share of each class among a client's samples.", "client", "class"
+        "Classes of the clients",
+        "Share of each class among a client's samples.",
+        "client",
+        "class",
     )
     return figure.add_trace(
         go.Heatmap(
@@ -274,7 +320,9 @@ def composition_figure(counts: Ints) -> Figure:
 
 
 def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The findings of an inspection as (name, value); ``data`` comes from `Inspection.as_data`."""
+    """The findings of an inspection as (name, value); ``data`` comes from
+    `Inspection.as_data`.
+    """
     size = data["size"]
     spectrum = data["spectrum"]
     rows = [
@@ -286,15 +334,27 @@ def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if data["classes"] is not None:
         rows.append(
-            ("classes per client", f"{data['classes per client']:.1f} of {len(data['classes'])}")
+            (
+                "classes per client",
+                f"{data['classes per client']:.1f} of {len(data['classes'])}",
+            )
         )
     for name, divergence in data["divergence"].items():
-        text = f"mean {divergence['mean']:.3f}, largest {divergence['largest']:.3f} (0 … 1)"
+        text = (
+            f"mean {divergence['mean']:.3f}, largest {divergence['largest']:.3f} "
+            "(0 … 1)"
+        )
         rows.append((f"{name} from all", text))
     rows += [
         ("homogeneity", f"{data['homogeneity']:.4f} (higher: clients are more alike)"),
-        ("-ln misalignment", f"mean {data['theta']:.3f}, standard deviation {data['phi']:.3f}"),
-        ("spectrum", f"{spectrum[1]:.3g} to {spectrum[-1]:.3g} (lower: clients differ more)"),
+        (
+            "-ln misalignment",
+            f"mean {data['theta']:.3f}, standard deviation {data['phi']:.3f}",
+        ),
+        (
+            "spectrum",
+            f"{spectrum[1]:.3g} to {spectrum[-1]:.3g} (lower: clients differ more)",
+        ),
         ("most typical clients", ", ".join(map(str, data["most typical"]))),
         ("least typical clients", ", ".join(map(str, data["least typical"]))),
         ("outliers", ", ".join(map(str, data["outliers"])) or "none"),

@@ -20,12 +20,16 @@ def number(value: float, unit: str = "", digits: int = 4) -> str:
     if math.isnan(value):
         return "not a number"
     if math.isinf(value):
-        return "infinite" if value > 0 else "-infinite"
+        if value > 0:
+            return "infinite"
+        return "-infinite"
     if unit == "bytes":
         return _bytes(value)
     if value == round(value) and abs(value) < 1e9:
         return f"{value:,.0f}"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+    if 1e4 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
 
 
 def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
@@ -62,7 +66,9 @@ def score_text(score: Score) -> str:
     if e is not None:
         return with_interval(e.mean, e.half_width, score.unit)
     if not score.known:
-        return "never" if score.unit == "rounds" else "—"
+        if score.unit == "rounds":
+            return "never"
+        return "—"
     return f"{len(score.known)} of {len(score.values)} runs"
 
 

@@ -15,7 +15,8 @@ from poise.analysis.reports.style import SCRIPT, STYLE
 from poise.core.errors import InvalidOption, LedgerError
 
 _POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:"
 )
 
 
@@ -38,7 +39,9 @@ def write_page(
     Returns:
         the path of the file.
     """
-    return write_whole_page(path, render_page(groups, title, targets=targets, first=first))
+    return write_whole_page(
+        path, render_page(groups, title, targets=targets, first=first)
+    )
 
 
 def write_whole_page(path: str | Path, text: str) -> Path:
@@ -56,7 +59,9 @@ def write_whole_page(path: str | Path, text: str) -> Path:
         hint = "choose a writable folder"
         if target.is_dir():
             hint = "this path is a folder: give a file name in it"
-        raise LedgerError(f"cannot write the report {target}: {error.strerror}", hint) from error
+        raise LedgerError(
+            f"cannot write the report {target}: {error.strerror}", hint
+        ) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -91,7 +96,10 @@ def document(title: str, body: str, drawn: bool) -> str:
     """A complete HTML page around a body; embeds Plotly if ``drawn``."""
     from plotly.offline import get_plotlyjs
 
-    script = f"<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>" if drawn else ""
+    if drawn:
+        script = f"<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>"
+    else:
+        script = ""
     return f"""<!doctype html>
 <html lang="en">
 <head>

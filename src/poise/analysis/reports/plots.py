@@ -24,7 +24,8 @@ MOST_MAPS = 6
 """Maximum number of weight maps on one page (one per group)."""
 
 MOST_CLIENTS = 10_000
-"""Maximum number of clients for figures with a position per client; bins would be too wide."""
+"""Maximum number of clients for figures with a position per client; bins would be too
+wide."""
 
 CHOICES: dict[Axis, str] = {
     "rounds": "aggregations",
@@ -60,7 +61,9 @@ def plots(groups: Sequence[Group]) -> list[Plot]:
 def curve_plots(
     groups: Sequence[Group], axes: Sequence[Axis] = ("rounds", "time", "bytes")
 ) -> Iterator[Plot]:
-    """A figure for every metric, with one view per axis that differs from the rounds."""
+    """A figure for every metric, with one view per axis that differs from the
+    rounds.
+    """
     for metric in all_metrics(groups):
         chosen = [axis for axis in axes if _worth_showing(groups, metric, axis)]
         if chosen:
@@ -83,10 +86,14 @@ def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
 
 def _timelines(groups: Sequence[Group]) -> Iterator[Plot]:
     """Timelines of groups whose clients work across several aggregations."""
-    overlapping = [group for group in groups if group.rounds and overlaps(group.runs[0])]
+    overlapping = [
+        group for group in groups if group.rounds and overlaps(group.runs[0])
+    ]
     for group in overlapping[:MOST_MAPS]:
         label = f"{group.label}, seed {group.seeds[0]}"
-        yield plot_of([timeline_figure(group.runs[0], f"Client timeline: {label}")], [""])
+        yield plot_of(
+            [timeline_figure(group.runs[0], f"Client timeline: {label}")], [""]
+        )
 
 
 def _departures(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -115,7 +122,9 @@ def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
     for group in groups:
         counts = group.runs[0].array("label_counts")
         if counts is not None:
-            owners.setdefault(counts.tobytes(), (group.runs[0], []))[1].append(group.label)
+            owners.setdefault(counts.tobytes(), (group.runs[0], []))[1].append(
+                group.label
+            )
     for run, labels in owners.values():
         title = "Classes of the clients"
         if len(owners) > 1:
@@ -140,7 +149,10 @@ def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:
     if all(curve(group, metric, axis) is None for group in groups):
         return False
     runs = [run for group in groups for run in group.runs]
-    same = all(np.array_equal(axis_values(run, axis), axis_values(run, "rounds")) for run in runs)
+    same = all(
+        np.array_equal(axis_values(run, axis), axis_values(run, "rounds"))
+        for run in runs
+    )
     return axis == "rounds" or not same
 
 
@@ -151,7 +163,8 @@ def _drawable(group: Group) -> bool:
 def plot_of(drawn: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
     """A `Plot` with one view per figure.
 
-    Title and note move from the figure to the page, where they wrap and can be selected.
+    Title and note move from the figure to the page, where they wrap and can be
+    selected.
     """
     heading = drawn[0].layout.title
     title = unescape(heading.text or "")
@@ -159,5 +172,7 @@ def plot_of(drawn: Sequence[Figure], names: Sequence[str], extra: str = "") -> P
     for figure in drawn:
         figure.layout.title = None
         figure.layout.margin.t = 56
-    views = tuple((name, str(figure.to_json())) for name, figure in zip(names, drawn, strict=True))
+    views = tuple(
+        (name, str(figure.to_json())) for name, figure in zip(names, drawn, strict=True)
+    )
     return Plot(title, f"{note} {extra}".strip(), views)

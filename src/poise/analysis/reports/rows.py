@@ -28,7 +28,9 @@ NOTES = {
         "change; lower is smoother"
     ),
     "weighted client accuracy": "final accuracy per client, averaged by client importance",
-    "client loss spread": ("standard deviation of the final loss over clients; lower is fairer"),
+    "client loss spread": (
+        "standard deviation of the final loss over clients; lower is fairer"
+    ),
     "clients per round": "mean number of different clients in an aggregation",
     "classes per round": "mean number of different classes that the clients of an aggregation own",
     "sent to the server": "bytes sent by all clients",
@@ -55,7 +57,8 @@ class Score:
     """One score of the runs of a group.
 
     Args:
-        values: one per run; None if the run lacks the score or never reached the target.
+        values: one per run; None if the run lacks the score or never reached the
+            target.
         unit: ``"bytes"``, ``"rounds"``, ``"time"``, or empty for a plain number.
         better: ``"high"``, ``"low"``, or empty if neither is better.
     """
@@ -78,12 +81,15 @@ class Score:
     def estimate(self) -> Estimate | None:
         """Mean and interval over the runs; None unless every run has the score.
 
-        A mean over only the runs that reach a target would favour groups that often fail.
+        A mean over only the runs that reach a target would favour groups that often
+        fail.
 
         >>> Score((3.0, None)).estimate is None
         True
         """
-        return estimate(self.known) if self.values and self.complete else None
+        if self.values and self.complete:
+            return estimate(self.known)
+        return None
 
 
 @dataclass(frozen=True)
@@ -104,16 +110,18 @@ class ScoreRow:
 
 
 def score_table(
-    groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None
+    groups: Sequence[Group],
+    targets: Sequence[float] | None = None,
+    metric: str | None = None,
 ) -> list[ScoreRow]:
     """The scores of each group, without scores that no group has.
 
     Args:
         groups: groups of runs.
-        targets: target values of the main metric; default: 0.6 and 0.9 for accuracy, otherwise
-            none.
-        metric: the main metric, used for half-time, targets and smoothness; default: accuracy if
-            measured.
+        targets: target values of the main metric; default: 0.6 and 0.9 for accuracy,
+            otherwise none.
+        metric: the main metric, used for half-time, targets and smoothness; default:
+            accuracy if measured.
     """
     main = metric or main_metric(groups)
     if targets is None:
@@ -129,7 +137,9 @@ def score_table(
     rows = []
     for group, by_name in zip(groups, scores_by_group, strict=True):
         chosen = {name: by_name[name] for name in shown}
-        rows.append(ScoreRow(group.label, group.seeds, rounds=group.rounds, scores=chosen))
+        rows.append(
+            ScoreRow(group.label, group.seeds, rounds=group.rounds, scores=chosen)
+        )
     return rows
 
 
@@ -139,7 +149,9 @@ def _score(column: _Column, group: Group) -> Score:
 
 
 def main_metric(groups: Sequence[Group]) -> str | None:
-    """The first of accuracy, loss and any other scalar metric; None if nothing was measured."""
+    """The first of accuracy, loss and any other scalar metric; None if nothing was
+    measured.
+    """
     names = scalar_metrics(groups)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
@@ -174,13 +186,19 @@ def _columns(
     """The columns of a score table, by name and in order."""
     columns: dict[str, _Column] = {}
     for name in scalar_metrics(groups):
-        columns[f"final {name}"] = _Column(partial(scores.final, metric=name), "", _better(name))
+        columns[f"final {name}"] = _Column(
+            partial(scores.final, metric=name), "", _better(name)
+        )
     if main is not None:
         better = _better(main)
-        columns[f"half-time {main}"] = _Column(partial(scores.half_time, metric=main), "", better)
+        columns[f"half-time {main}"] = _Column(
+            partial(scores.half_time, metric=main), "", better
+        )
         for target in targets:
             reach = partial(scores.rounds_to, target=target, metric=main)
-            columns[f"rounds to {main} {target:g}"] = _Column(reach, "rounds", "low", always=True)
+            columns[f"rounds to {main} {target:g}"] = _Column(
+                reach, "rounds", "low", always=True
+            )
         columns[f"smoothness of {main}"] = _Column(
             partial(scores.smoothness, metric=main), "", "low"
         )
@@ -196,7 +214,9 @@ def _columns(
 
 
 def _better(metric: str) -> str:
-    return "low" if scores.lower_is_better(metric) else "high"
+    if scores.lower_is_better(metric):
+        return "low"
+    return "high"
 
 
 def _value(measure: Measure, run: Run) -> float | None:
@@ -205,8 +225,12 @@ def _value(measure: Measure, run: Run) -> float | None:
         value = measure(run)
     except InvalidOption:
         return None
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    return float(value)
 
 
 def _mean(per_round: np.ndarray | None) -> float | None:
-    return None if per_round is None or not len(per_round) else float(per_round.mean())
+    if per_round is None or not len(per_round):
+        return None
+    return float(per_round.mean())

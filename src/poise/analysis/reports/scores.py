@@ -22,10 +22,11 @@ def lower_is_better(metric: str) -> bool:
 
 
 def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
-    """The aggregations (counted from 1) after which a metric was measured, and its values.
+    """The aggregations (counted from 1) after which a metric was measured, and its
+    values.
 
-    Rounds between two evaluations are left out. NaN at an evaluation is kept: it shows that the
-    run diverged.
+    Rounds between two evaluations are left out. NaN at an evaluation is kept: it shows
+    that the run diverged.
 
     Returns:
         rounds (K,) and values (K,) or (K, N).
@@ -44,24 +45,31 @@ def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
 def final(run: Run, metric: str) -> float:
     """The last measured value of a scalar metric; nan if there is none."""
     _, values = _scalar(run, metric)
-    return float(values[-1]) if len(values) else math.nan
+    if len(values):
+        return float(values[-1])
+    return math.nan
 
 
 def half_time(run: Run, metric: str) -> float:
     """The latest value of a scalar metric up to aggregation max(⌊R/2⌋, 1)."""
     rounds, values = _scalar(run, metric)
     early = values[rounds <= max(run.rounds // 2, 1)]
-    return float(early[-1]) if len(early) else math.nan
+    if len(early):
+        return float(early[-1])
+    return math.nan
 
 
 def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
-    """The first aggregation at which a metric reaches the target; None if it never does.
+    """The first aggregation at which a metric reaches the target; None if it never
+    does.
 
     A loss reaches the target from above, an accuracy from below.
     """
     rounds, values = _scalar(run, metric)
     reached = rounds[values <= target if lower_is_better(metric) else values >= target]
-    return int(reached[0]) if len(reached) else None
+    if len(reached):
+        return int(reached[0])
+    return None
 
 
 def smoothness(run: Run, metric: str = "accuracy") -> float:
@@ -72,13 +80,19 @@ def smoothness(run: Run, metric: str = "accuracy") -> float:
     _scalar(run, metric)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = run.smoothness(metric)
-    return value if math.isfinite(value) else math.nan
+    if math.isfinite(value):
+        return value
+    return math.nan
 
 
 def loss_spread(run: Run, metric: str = "client_loss") -> float:
-    """Standard deviation over the clients of their last measured loss; lower is fairer."""
+    """Standard deviation over the clients of their last measured loss; lower is
+    fairer.
+    """
     _, values = measured(run, metric)
-    return float(spread(values[-1:])[0]) if len(values) else math.nan
+    if len(values):
+        return float(spread(values[-1:])[0])
+    return math.nan
 
 
 def spread(values: Floats) -> Floats:
@@ -96,9 +110,11 @@ def spread(values: Floats) -> Floats:
 
 
 def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
-    """Σ p_i · accuracy_i over the clients at the last measurement; p_i is the importance.
+    """Σ p_i · accuracy_i over the clients at the last measurement; p_i is the
+    importance.
 
-    Clients without a value are left out; the importance of the others is scaled to sum to 1.
+    Clients without a value are left out; the importance of the others is scaled to sum
+    to 1.
     """
     _, values = measured(run, metric)
     importance = run.array("importance")
@@ -106,12 +122,18 @@ def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
         return math.nan
     known = ~np.isnan(values[-1])
     total = importance[known].sum()
-    return float(importance[known] @ values[-1][known] / total) if total > 0 else math.nan
+    if total > 0:
+        return float(importance[known] @ values[-1][known] / total)
+    return math.nan
 
 
 def participations(run: Run) -> tuple[Ints, Ints]:
-    """The distinct (round, client) pairs of a run, sorted: rounds from 0, and clients."""
-    pairs = np.unique(run.contributions["round"] * run.clients + run.contributions["client"])
+    """The distinct (round, client) pairs of a run, sorted: rounds from 0, and
+    clients.
+    """
+    pairs = np.unique(
+        run.contributions["round"] * run.clients + run.contributions["client"]
+    )
     return pairs // run.clients, pairs % run.clients
 
 
@@ -137,7 +159,9 @@ def distinct_classes(run: Run) -> Ints | None:
 
 def simulated_time(run: Run) -> float:
     """Simulated time of the last aggregation; nan before the first."""
-    return float(run.times[-1]) if run.rounds else math.nan
+    if run.rounds:
+        return float(run.times[-1])
+    return math.nan
 
 
 def bytes_up(run: Run) -> float:
@@ -154,6 +178,7 @@ def _scalar(run: Run, metric: str) -> tuple[Ints, Floats]:
     rounds, values = measured(run, metric)
     if values.ndim > 1:
         raise InvalidOption(
-            f"{metric} has one value per client", f"measure {metric.replace('client_', 'train_')}"
+            f"{metric} has one value per client",
+            f"measure {metric.replace('client_', 'train_')}",
         )
     return rounds, values

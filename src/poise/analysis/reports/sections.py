@@ -1,4 +1,6 @@
-"""The sections of a page as HTML; this module escapes every text that comes from a ledger."""
+"""The sections of a page as HTML; this module escapes every text that comes from a
+ledger.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,17 @@ def headline(title: str, groups: Sequence[Group]) -> str:
     unfinished = [run for run in runs if run.meta.get("status") != "done" or run.damage]
     if unfinished:
         warning = f'<p class="warning">{_unfinished(len(unfinished), len(runs))}</p>'
-    omniscient = sorted({run.meta["omniscient"] for run in runs if "omniscient" in run.meta})
+    omniscient = sorted(
+        {run.meta["omniscient"] for run in runs if "omniscient" in run.meta}
+    )
     if omniscient:
-        words = f"Attacks that saw the updates of honest clients: {', '.join(omniscient)}."
+        words = (
+            f"Attacks that saw the updates of honest clients: {', '.join(omniscient)}."
+        )
         warning += f'<p class="warning">{text(words)}</p>'
     return (
-        f'<header>\n<h1>{text(title)}</h1>\n<p class="lead">{text(facts)}</p>\n{warning}</header>\n'
+        f"<header>\n<h1>{text(title)}</h1>\n<p "
+        f'class="lead">{text(facts)}</p>\n{warning}</header>\n'
     )
 
 
@@ -61,7 +68,9 @@ def findings(comparison: Comparison) -> str:
 
 
 def what_was_run(groups: Sequence[Group]) -> str:
-    """The choice for each slot, in words; choices that all groups share are shown once."""
+    """The choice for each slot, in words; choices that all groups share are shown
+    once.
+    """
     choices_by_group = [choices(group.experiment) for group in groups]
     slots = dict.fromkeys(slot for chosen in choices_by_group for slot in chosen)
     head = "".join(f'<th scope="col">{text(group.label)}</th>' for group in groups)
@@ -75,7 +84,9 @@ def what_was_run(groups: Sequence[Group]) -> str:
         lines.append(f'<tr><th scope="row">{text(slot)}{small}</th>{data}</tr>')
     note = "<caption>Options with default values are not shown.</caption>"
     body = "".join(lines)
-    table = f'<thead><tr><th scope="col">slot</th>{head}</tr></thead><tbody>{body}</tbody>'
+    table = (
+        f'<thead><tr><th scope="col">slot</th>{head}</tr></thead><tbody>{body}</tbody>'
+    )
     return _section("What was run", _table(note + table))
 
 
@@ -84,11 +95,19 @@ def scores(rows: Sequence[ScoreRow]) -> str:
     grid = score_grid(rows)
     note = "One seed: no interval."
     if any(len(row.seeds) > 1 for row in rows):
-        note = "Mean ± half the width of the 95 % confidence interval over seeds (Student)."
+        note = (
+            "Mean ± half the width of the 95 % confidence interval over seeds "
+            "(Student)."
+        )
     head = "".join(_score_heading(cell, "col") for cell in grid.heading)
-    lines = [f"<tr>{_score_heading(first, 'row')}{_cells(rest)}</tr>" for first, *rest in grid.body]
+    lines = [
+        f"<tr>{_score_heading(first, 'row')}{_cells(rest)}</tr>"
+        for first, *rest in grid.body
+    ]
     body = "".join(lines)
-    table = f"<caption>{note}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    table = (
+        f"<caption>{note}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    )
     return _section("Scores", _table(table, "scores") + _score_notes(rows))
 
 
@@ -105,7 +124,9 @@ def _score_notes(rows: Sequence[ScoreRow]) -> str:
     if not notes:
         return ""
     items = "".join(f"<li>{text(sentence(note))}.</li>" for note in notes)
-    return f"\n<details><summary>What the scores mean</summary><ul>{items}</ul></details>"
+    return (
+        f"\n<details><summary>What the scores mean</summary><ul>{items}</ul></details>"
+    )
 
 
 def claims(results: Sequence[tuple[str, bool, str]]) -> str:
@@ -115,14 +136,19 @@ def claims(results: Sequence[tuple[str, bool, str]]) -> str:
     items = ""
     for claim, holds, measured in results:
         outcome = "holds" if holds else "does not hold"
-        items += f"<li><strong>{outcome}</strong>: {text(claim)} ({text(measured)})</li>"
+        items += (
+            f"<li><strong>{outcome}</strong>: {text(claim)} ({text(measured)})</li>"
+        )
     return _section("Claims", f"<ul>{items}</ul>")
 
 
 def numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain table of texts."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
-    lines = [f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in rows]
+    lines = [
+        f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>'
+        for first, *rest in rows
+    ]
     table = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
     return _section("Scores", _table(table, "scores"))
 
@@ -130,11 +156,16 @@ def numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def figures(drawn: Sequence[Plot]) -> str:
     """Containers for the figures, each with its data; the page's script draws them."""
     if not drawn:
-        return _section("Figures", '<p class="note">The runs recorded no data to plot.</p>')
+        return _section(
+            "Figures", '<p class="note">The runs recorded no data to plot.</p>'
+        )
     plain = (
-        '<noscript><p class="note">The figures need JavaScript; the tables do not.</p></noscript>'
+        '<noscript><p class="note">The figures need JavaScript; the tables do '
+        "not.</p></noscript>"
     )
-    return _section("Figures", plain + "".join(_figure(k, plot) for k, plot in enumerate(drawn)))
+    return _section(
+        "Figures", plain + "".join(_figure(k, plot) for k, plot in enumerate(drawn))
+    )
 
 
 def runs(groups: Sequence[Group]) -> str:
@@ -145,11 +176,21 @@ def runs(groups: Sequence[Group]) -> str:
     for group in groups:
         for run, seed in zip(group.runs, group.seeds, strict=True):
             folder = run.path.name if run.path is not None else "in memory"
-            state = f"damaged: {run.damage}" if run.damage else run.meta.get("status", "unknown")
-            cells = _cells((seed, state, run.rounds, run.meta.get("poise", "unknown"), folder))
+            if run.damage:
+                state = f"damaged: {run.damage}"
+            else:
+                state = run.meta.get("status", "unknown")
+            cells = _cells(
+                (seed, state, run.rounds, run.meta.get("poise", "unknown"), folder)
+            )
             digest = f"<td><code>{text(run.digest)}</code></td>"
-            lines.append(f'<tr><th scope="row">{text(group.label)}</th>{cells}{digest}</tr>')
-    note = "<caption>Runs with equal digests have identical records in every round.</caption>"
+            lines.append(
+                f'<tr><th scope="row">{text(group.label)}</th>{cells}{digest}</tr>'
+            )
+    note = (
+        "<caption>Runs with equal digests have identical records in every "
+        "round.</caption>"
+    )
     table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
     return _section("Runs", _table(note + table))
 
@@ -166,7 +207,9 @@ def experiments(groups: Sequence[Group]) -> str:
 
 def footer(groups: Sequence[Group]) -> str:
     """The poise versions that made the runs."""
-    versions = sorted({run.meta.get("poise", "unknown") for group in groups for run in group.runs})
+    versions = sorted(
+        {run.meta.get("poise", "unknown") for group in groups for run in group.runs}
+    )
     return f"<footer>Runs made with poise {text(', '.join(versions))}.</footer>\n"
 
 
@@ -200,7 +243,9 @@ def _section(title: str, inside: str) -> str:
 
 
 def _table(inside: str, kind: str = "") -> str:
-    return f'<div class="scroll" tabindex="0"><table class="{kind}">{inside}</table></div>'
+    return (
+        f'<div class="scroll" tabindex="0"><table class="{kind}">{inside}</table></div>'
+    )
 
 
 def _cells(values: Iterable[object]) -> str:
@@ -208,14 +253,22 @@ def _cells(values: Iterable[object]) -> str:
 
 
 def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    if n == 1:
+        return f"{n} {noun}"
+    return f"{n} {noun}s"
 
 
 def _range(numbers: set[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
+    low = min(numbers)
+    high = max(numbers)
+    if low == high:
+        return str(low)
+    return f"{low} to {high}"
 
 
 def _unfinished(n: int, total: int) -> str:
     verb = "is" if n == 1 else "are"
-    return f"{n} of {_count(total, 'run')} {verb} not finished; their scores are preliminary."
+    return (
+        f"{n} of {_count(total, 'run')} {verb} not finished; their scores are "
+        "preliminary."
+    )

@@ -28,19 +28,26 @@ class Grid:
 
 
 def score_grid(rows: Sequence[ScoreRow]) -> Grid:
-    """The scores as texts: a row per score for a few groups, a row per group for many."""
+    """The scores as texts: a row per score for a few groups, a row per group for
+    many.
+    """
     names = list(rows[0].scores) if rows else []
     cells = [[score_text(row.scores[name]) for name in names] for row in rows]
     seeds = [str(len(row.seeds)) for row in rows]
     if len(rows) > ACROSS:
-        lines = ((row.label, n, *line) for row, n, line in zip(rows, seeds, cells, strict=True))
+        lines = (
+            (row.label, n, *line)
+            for row, n, line in zip(rows, seeds, cells, strict=True)
+        )
         return Grid(("experiment", "runs", *names), tuple(lines))
     columns = zip(names, *cells, strict=True)
     return Grid(("score", *(row.label for row in rows)), (("runs", *seeds), *columns))
 
 
 def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
-    """The scores as a rich table: mean ± half the width of the 95 % interval over seeds."""
+    """The scores as a rich table: mean ± half the width of the 95 % interval over
+    seeds.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -48,7 +55,9 @@ def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
     caption = None
     if any(len(row.seeds) > 1 for row in rows):
         caption = "mean ± half the width of the 95 % confidence interval over seeds"
-    table = Table(title=Text(title) if title else None, caption=caption, caption_justify="left")
+    table = Table(
+        title=Text(title) if title else None, caption=caption, caption_justify="left"
+    )
     first, *others = grid.heading
     widest = max((len(line[0]) for line in grid.body), default=0)
     table.add_column(Text(first), overflow="fold", min_width=min(widest, 24))
@@ -72,7 +81,9 @@ def rows_as_data(rows: Sequence[ScoreRow]) -> list[dict[str, Any]]:
             "label": row.label,
             "seeds": list(row.seeds),
             "rounds": row.rounds,
-            "scores": {name: _score_as_data(score) for name, score in row.scores.items()},
+            "scores": {
+                name: _score_as_data(score) for name, score in row.scores.items()
+            },
         }
         for row in rows
     ]
@@ -101,7 +112,9 @@ def finite(value: float | None) -> float | None:
     >>> finite(float("nan")), finite(None), finite(0.5)
     (None, None, 0.5)
     """
-    return value if value is not None and math.isfinite(value) else None
+    if value is not None and math.isfinite(value):
+        return value
+    return None
 
 
 def _score_as_data(score: Score) -> dict[str, Any]:
@@ -122,4 +135,9 @@ def _score_as_data(score: Score) -> dict[str, Any]:
 def _estimate_as_data(e: Estimate | None) -> dict[str, Any] | None:
     if e is None:
         return None
-    return {"mean": finite(e.mean), "low": finite(e.low), "high": finite(e.high), "n": e.n}
+    return {
+        "mean": finite(e.mean),
+        "low": finite(e.low),
+        "high": finite(e.high),
+        "n": e.n,
+    }

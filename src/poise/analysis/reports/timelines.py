@@ -1,4 +1,6 @@
-"""Client timelines: when each client worked, from which model version, with which weight."""
+"""Client timelines: when each client worked, from which model version, with which
+weight.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class LocalTasks:
 def local_tasks(run: Run) -> LocalTasks:
     """The local work behind every contribution.
 
-    The server sends version v right after aggregation v, and the first version at time 0.
+    The server sends version v right after aggregation v, and the first version at time
+    0.
     """
     c = run.contributions
     sent = np.concatenate([[0.0], run.times])
@@ -48,16 +51,21 @@ def local_tasks(run: Run) -> LocalTasks:
 
 
 def overlaps(run: Run) -> bool:
-    """Whether any client worked across an aggregation; otherwise a timeline adds nothing."""
+    """Whether any client worked across an aggregation; otherwise a timeline adds
+    nothing.
+    """
     c = run.contributions
     return bool(len(c) and (c["version"] < c["round"]).any())
 
 
-def timeline_figure(run: Run, title: str = "Client timeline", latest: bool = False) -> Figure:
-    """One bar per local task, from sending the model to the aggregation that used the update.
+def timeline_figure(
+    run: Run, title: str = "Client timeline", latest: bool = False
+) -> Figure:
+    """One bar per local task, from sending the model to the aggregation that used the
+    update.
 
-    Darker bars have a larger weight. Of too many tasks, the figure shows the first or, with
-    ``latest``, the last ones.
+    Darker bars have a larger weight. Of too many tasks, the figure shows the first or,
+    with ``latest``, the last ones.
     """
     import plotly.graph_objects as go
 
@@ -71,9 +79,12 @@ def timeline_figure(run: Run, title: str = "Client timeline", latest: bool = Fal
     if len(candidates) > MOST_TASKS:
         which = "last" if latest else "first"
         notes.append(f"Shows the {which} {MOST_TASKS} of {len(candidates)} bars.")
-    figure = empty_figure(title, " ".join(notes), "simulated time (units of the clock)", "client")
+    figure = empty_figure(
+        title, " ".join(notes), "simulated time (units of the clock)", "client"
+    )
     details = np.stack(
-        [work.versions, work.rounds + 1, work.rounds - work.versions, work.weights], axis=1
+        [work.versions, work.rounds + 1, work.rounds - work.versions, work.weights],
+        axis=1,
     )[shown]
     most = max(float(work.weights.max(initial=0.0)), 1e-12)
     bar = go.Bar(
@@ -118,7 +129,8 @@ def timeline_figure(run: Run, title: str = "Client timeline", latest: bool = Fal
 def _colours(shares: Floats) -> list[str]:
     """The colour of each share of the largest weight.
 
-    Plotly warns about bars whose colour is a number, so this function computes the colours.
+    Plotly warns about bars whose colour is a number, so this function computes the
+    colours.
     """
     from plotly.colors import sample_colorscale
 

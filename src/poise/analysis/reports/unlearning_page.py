@@ -1,4 +1,6 @@
-"""The page of a run's unlearning requests: restart tree, client sensitivities, request results."""
+"""The page of a run's unlearning requests: restart tree, client sensitivities, request
+results.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ REQUEST_NOTE = (
 
 @dataclass(frozen=True)
 class UnlearningHistory:
-    """One branch of the restart tree: the training (branch 0) or the retraining of a request."""
+    """One branch of the restart tree: the training (branch 0) or the retraining of a
+    request.
+    """
 
     branch: int
     start: tuple[int, int]  # (branch, round) of its restart
@@ -70,8 +74,12 @@ def write_unlearning(
         path: the HTML file to write.
     """
     figures = [tree_figure(histories, oracle)]
-    figures += [psi_figure(history, histories, limit) for history in histories if history.rounds]
-    head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n{_table(histories)}\n"
+    figures += [
+        psi_figure(history, histories, limit) for history in histories if history.rounds
+    ]
+    head = (
+        f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n{_table(histories)}\n"
+    )
     body = head + sections.figures([plot_of([figure], [""]) for figure in figures])
     return write_whole_page(path, document(title, body, drawn=True))
 
@@ -79,7 +87,9 @@ def write_unlearning(
 def _table(histories: Sequence[UnlearningHistory]) -> str:
     rows = ""
     for history in histories[1:]:
-        cells = "".join(f"<td>{sections.text(cell)}</td>" for cell in request_cells(history))
+        cells = "".join(
+            f"<td>{sections.text(cell)}</td>" for cell in request_cells(history)
+        )
         rows += f"<tr>{cells}</tr>"
     head = "".join(f'<th scope="col">{name}</th>' for name in REQUEST_HEAD)
     note = f"<caption>{sections.text(REQUEST_NOTE)}</caption>"
@@ -111,11 +121,15 @@ def _guarantee(certificate: Mapping[str, Any]) -> str:
     if not guarantee["promised"]:
         return "none"
     text = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
-    return f"{text} (heuristic)" if certificate["grounds"]["not proved"] else text
+    if certificate["grounds"]["not proved"]:
+        return f"{text} (heuristic)"
+    return text
 
 
 def _score(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.4f}"
+    if value is None:
+        return "not measured"
+    return f"{value:.4f}"
 
 
 def tree_figure(
@@ -145,10 +159,14 @@ def tree_figure(
             spans.append((bold[history.branch], 6))
         for length, width in spans:
             ends = [begin, begin + length]
-            figure.add_trace(_line(ends, [history.branch] * 2, colour=colour, width=width))
+            figure.add_trace(
+                _line(ends, [history.branch] * 2, colour=colour, width=width)
+            )
         if history.branch:
             levels = [history.start[0], history.branch]
-            figure.add_trace(_line([begin, begin], levels, colour=colour, width=1, dash="dot"))
+            figure.add_trace(
+                _line([begin, begin], levels, colour=colour, width=1, dash="dot")
+            )
             figure.add_trace(_restart_marker(history, begin, colour))
     return figure.update_yaxes(dtick=1, autorange="reversed")
 
@@ -156,7 +174,12 @@ def tree_figure(
 def _restart_marker(history: UnlearningHistory, begin: int, colour: str) -> Any:
     import plotly.graph_objects as go
 
-    marker = {"size": 11, "symbol": "circle-open", "color": colour, "line": {"width": 2}}
+    marker = {
+        "size": 11,
+        "symbol": "circle-open",
+        "color": colour,
+        "line": {"width": 2},
+    }
     return go.Scatter(
         x=[begin],
         y=[history.start[0]],
@@ -167,17 +190,23 @@ def _restart_marker(history: UnlearningHistory, begin: int, colour: str) -> Any:
     )
 
 
-def _line(x: list[int], y: list[int], colour: str, width: int, dash: str = "solid") -> Any:
+def _line(
+    x: list[int], y: list[int], colour: str, width: int, dash: str = "solid"
+) -> Any:
     import plotly.graph_objects as go
 
     style = {"color": colour, "width": width, "dash": dash}
-    return go.Scatter(x=x, y=y, mode="lines", line=style, showlegend=False, hoverinfo="skip")
+    return go.Scatter(
+        x=x, y=y, mode="lines", line=style, showlegend=False, hoverinfo="skip"
+    )
 
 
 def psi_figure(
     history: UnlearningHistory, histories: Sequence[UnlearningHistory], limit: float
 ) -> Figure:
-    """Psi(n, i) of the clients of a branch against Psi*; unlearned clients are coloured."""
+    """Psi(n, i) of the clients of a branch against Psi*; unlearned clients are
+    coloured.
+    """
     colours: dict[int, str] = {}
     for later in histories[1:]:
         if later.start[0] == history.branch:
@@ -200,7 +229,8 @@ def psi_figure(
 def sensitivity_figure(
     title: str, note: str, psi: Floats, limit: float, colours: Mapping[int, str]
 ) -> Figure:
-    """Psi(n, i) over the rounds against a limit: clients in ``colours``, others in grey.
+    """Psi(n, i) over the rounds against a limit: clients in ``colours``, others in
+    grey.
 
     At most 60 other clients are drawn.
     """
@@ -214,7 +244,10 @@ def sensitivity_figure(
     every = max(1, len(finite) // MOST_POINTS)
     rounds = np.arange(0, len(finite), every)
     for client in [*others, *colours]:
-        style = {"color": colours.get(client, "#b8bfc8"), "width": 2 if client in colours else 1}
+        style = {
+            "color": colours.get(client, "#b8bfc8"),
+            "width": 2 if client in colours else 1,
+        }
         figure.add_trace(
             go.Scatter(
                 x=rounds,

@@ -1,4 +1,6 @@
-"""Differences between the weights and the base weights: by round, and by client trait."""
+"""Differences between the weights and the base weights: by round, and by client
+trait.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from poise.ledger import Run
 
 
 def departure(run: Run) -> Floats:
-    """Distance of the weights from the base weights in each aggregation, (R,), between 0 and 2.
+    """Distance of the weights from the base weights in each aggregation, (R,), between
+    0 and 2.
 
-    ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over the clients i of aggregation n; nan for
-    aggregations without clients.
+    ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over the clients i of aggregation n;
+    nan for aggregations without clients.
 
     Source: [Mansour 2023, Fig. 6] (the difference between α_i and p_i over the rounds).
     """
@@ -51,7 +54,8 @@ class TraitWeight:
 
 
 def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
-    """The mean weight for each value of a trait (imbalance ratio, flip ratio), ascending.
+    """The mean weight for each value of a trait (imbalance ratio, flip ratio),
+    ascending.
 
     Source: [Exp-α 2023, Fig. 2a and 2b].
     """
@@ -91,5 +95,7 @@ def traits_of(groups: Sequence[Group]) -> list[str]:
     names: set[str] = set()
     for group in groups:
         for run in group.runs:
-            names.update(name for name, values in run.traits.items() if np.ptp(values) > 0)
+            names.update(
+                name for name, values in run.traits.items() if np.ptp(values) > 0
+            )
     return sorted(names)

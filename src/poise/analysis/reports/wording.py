@@ -45,14 +45,20 @@ def brief(value: Any) -> str:
         options = ", ".join(
             f"{k}={brief(v)}" for k, v in value.items() if k not in (*_HEADINGS, "slot")
         )
-        return f"{heading}({options})" if options else heading
+        if options:
+            return f"{heading}({options})"
+        return heading
     if isinstance(value, list | tuple):
         inside = ", ".join(brief(v) for v in value)
         only_tables = bool(value) and all(isinstance(v, Mapping) for v in value)
         return _cut(inside if only_tables else f"[{inside}]")
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else _cut(str(value))
+        if value:
+            return "yes"
+        return "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return _cut(str(value))
 
 
 def phrase(table: Any) -> str:
@@ -80,7 +86,8 @@ def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
     """The options of each section of an experiment in words, in the order of a round.
 
     >>> choices({"sampler": {"name": "full"}, "run": {"rounds": 3}})
-    {'data': 'given in Python', 'task': 'given in Python', 'sampler': 'full', 'run': 'rounds = 3'}
+    {'data': 'given in Python', 'task': 'given in Python', 'sampler': 'full', 'run':
+    'rounds = 3'}
     """
     chosen = {"data": "given in Python", "task": "given in Python"}
     for section in [*ROLES, *(key for key in experiment if key not in ROLES)]:
@@ -99,4 +106,6 @@ def sentence(words: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    if len(text) <= LONGEST:
+        return text
+    return text[: LONGEST - 1] + "…"

@@ -46,7 +46,9 @@ app.command()(ui)
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Handle ``poise --version``."""
     if version:
@@ -56,14 +58,20 @@ def root(
         raise typer.Exit
 
 
-Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")]
-DatasetName = Annotated[str, typer.Argument(help="Name of the data set; see `poise data list`.")]
+Runs = Annotated[
+    list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")
+]
+DatasetName = Annotated[
+    str, typer.Argument(help="Name of the data set; see `poise data list`.")
+]
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/demo"),
-    page: Annotated[Path, typer.Option(help="Report file to write.")] = Path("report.html"),
+    page: Annotated[Path, typer.Option(help="Report file to write.")] = Path(
+        "report.html"
+    ),
     json: AsJson = False,
 ) -> None:
     """Run two small experiments, compare them, and write report.html.
@@ -83,14 +91,16 @@ def run(
     options: OptionValues,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."),
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."
+        ),
     ] = None,
     seeds: Annotated[
         str, typer.Option(help="Seeds that replace those of the file: 0..4 or 0,2,5.")
     ] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")] = (
-        None
-    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")
+    ] = (None),
     backend_options: BackendOptions = BackendOptions(),
     json: AsJson = False,
 ) -> None:
@@ -103,14 +113,20 @@ def run(
     from poise.apps.cli.run import changes_of, run_file
 
     changes = [*(set or []), *changes_of(options)]
-    run_file(file, changes, seeds=seeds, out=out, backend_options=backend_options, json=json)
+    run_file(
+        file, changes, seeds=seeds, out=out, backend_options=backend_options, json=json
+    )
 
 
 @app.command()
 @dataclass_options
 def resume(
-    path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
-    rounds: Annotated[Optional[int], typer.Option(help="New total number of rounds.")] = None,  # noqa: UP045
+    path: Annotated[
+        Path, typer.Argument(help="Run folder, or a folder with one run per seed.")
+    ],
+    rounds: Annotated[
+        int | None, typer.Option(help="New total number of rounds.")
+    ] = None,
     backend_options: BackendOptions = BackendOptions(),
     json: AsJson = False,
 ) -> None:
@@ -123,19 +139,27 @@ def resume(
 @app.command()
 def inspect(
     what: Annotated[
-        str, typer.Argument(metavar="FILE|SOURCE", help="Experiment file, or name of a data set.")
+        str,
+        typer.Argument(
+            metavar="FILE|SOURCE", help="Experiment file, or name of a data set."
+        ),
     ],
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override an option of [data]."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override an option of [data]."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the federation.")] = 0,
     labels: Annotated[
         bool, typer.Option("--labels", help="Compare class labels as well as features.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("inspection.html"),
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path(
+        "inspection.html"
+    ),
     keep: Annotated[
-        Path | None, typer.Option(help="Also save the similarity graph to this safetensors file.")
+        Path | None,
+        typer.Option(help="Also save the similarity graph to this safetensors file."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -143,18 +167,26 @@ def inspect(
 
     Shows client sizes, class distributions, the similarity graph, and typical clients.
 
-    Example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set clients=20
+    Example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set
+        clients=20
     """
     from poise.apps.cli.inspect_data import show_inspection
 
-    show_inspection(what, set or [], seed=seed, labels=labels, out=out, json=json, keep=keep)
+    show_inspection(
+        what, set or [], seed=seed, labels=labels, out=out, json=json, keep=keep
+    )
 
 
 @app.command()
 def audit(
-    path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
+    path: Annotated[
+        Path, typer.Argument(help="Run folder, or a folder with one run per seed.")
+    ],
     alarm: Annotated[
-        float, typer.Option(help="False-alarm rate: suspect clients with a p-value up to this.")
+        float,
+        typer.Option(
+            help="False-alarm rate: suspect clients with a p-value up to this."
+        ),
     ] = 0.01,
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("audit.html"),
     json: AsJson = False,
@@ -170,12 +202,14 @@ def audit(
 
 @app.command()
 @declared_options(UnlearnRequest)
-def unlearn(run: Training, options: OptionValues, plan: Plan = False, json: AsJson = False) -> None:
+def unlearn(
+    run: Training, options: OptionValues, plan: Plan = False, json: AsJson = False
+) -> None:
     """Unlearn clients: restart from an early model, add noise, retrain without them.
 
-    poise picks the latest model that the clients hardly changed, and hides their remaining
-    influence with noise. The command writes a new branch of the run and certificate.json.
-    Requests accumulate. Repeat an interrupted command to finish it.
+    poise picks the latest model that the clients hardly changed, and hides their
+    remaining influence with noise. The command writes a new branch of the run and
+    certificate.json. Requests accumulate. Repeat an interrupted command to finish it.
 
     See the cost first: poise unlearn RUN --clients 3,7 --plan
     """
@@ -186,9 +220,12 @@ def unlearn(run: Training, options: OptionValues, plan: Plan = False, json: AsJs
 
 @app.command()
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="certificate.json in the branch folder.")],
+    certificate: Annotated[
+        Path, typer.Argument(help="certificate.json in the branch folder.")
+    ],
     run: Annotated[
-        Path | None, typer.Option(help="Run folder of the training, if the branch is elsewhere.")
+        Path | None,
+        typer.Option(help="Run folder of the training, if the branch is elsewhere."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -207,43 +244,57 @@ def explain(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|RUN|NAME", help="Experiment file, run folder, or name of a reproduction."
+            metavar="FILE|RUN|NAME",
+            help="Experiment file, run folder, or name of a reproduction.",
         ),
     ],
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."),
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed to use; default: the experiment's first seed.")
+        int | None,
+        typer.Option(help="Seed to use; default: the experiment's first seed."),
     ] = None,
     preset: PresetArm = PresetArm(),
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            help="Write an HTML page; for convex tasks it plots bound, predicted bias and run."
+            help=(
+                "Write an HTML page; for convex tasks it plots bound, predicted bias "
+                "and run."
+            )
         ),
     ] = None,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Save the result in the run folder; `poise ui` shows it."),
+        typer.Option(
+            "--keep", help="Save the result in the run folder; `poise ui` shows it."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Predict from theory, before training: true objective, noise, bounds, warnings and fixes.
+    """Predict from theory, before training: true objective, noise, bounds, warnings and
+    fixes.
 
     Example: poise explain exp.toml --set sampler.name=md
     """
     from poise.apps.cli.explain import show_explanation
 
-    show_explanation(what, set or [], seed=seed, preset=preset, out=out, keep=keep, json=json)
+    show_explanation(
+        what, set or [], seed=seed, preset=preset, out=out, keep=keep, json=json
+    )
 
 
 @app.command("list")
 def list_parts(
     slot: Annotated[
         str,
-        typer.Argument(help="solvers, samplers, clocks, weightings, servers, models, recipes, …"),
+        typer.Argument(
+            help="solvers, samplers, clocks, weightings, servers, models, recipes, …"
+        ),
     ] = "",
     json: AsJson = False,
 ) -> None:
@@ -255,12 +306,17 @@ def list_parts(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Name of the reproduction; see --list.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Name of the reproduction; see --list.")
+    ] = "",
     scale: Annotated[
-        str, typer.Option(help="small (minutes on two cores) or paper (the paper's sizes).")
+        str,
+        typer.Option(help="small (minutes on two cores) or paper (the paper's sizes)."),
     ] = "small",
     out: Annotated[Optional[Path], typer.Option(help="Folder for the runs.")] = None,  # noqa: UP045
-    list: Annotated[bool, typer.Option("--list", help="List all reproductions.")] = False,
+    list: Annotated[
+        bool, typer.Option("--list", help="List all reproductions.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Repeat a paper's experiment, compare the numbers, and check the paper's claims.
@@ -278,10 +334,14 @@ def reproduce(
 @app.command()
 def report(
     runs: Runs,
-    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path(
+        "report.html"
+    ),
     json: AsJson = False,
 ) -> None:
-    """Write one self-contained HTML page about runs: curves, weights, clients and scores."""
+    """Write one self-contained HTML page about runs: curves, weights, clients and
+    scores.
+    """
     from poise.apps.cli.report import write_report
 
     write_report(runs, out, json)
@@ -292,11 +352,15 @@ def compare(
     runs: Runs,
     target: Annotated[
         list[float] | None,
-        typer.Option(help="Report the first round that reaches this accuracy; repeatable."),
+        typer.Option(
+            help="Report the first round that reaches this accuracy; repeatable."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Compare runs: scores with 95 % intervals over seeds, and significant differences."""
+    """Compare runs: scores with 95 % intervals over seeds, and significant
+    differences.
+    """
     from poise.apps.cli.report import show_comparison
 
     show_comparison(runs, target or [], json)
@@ -330,7 +394,9 @@ def data_verify(name: DatasetName, json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; user errors print a message and a hint, never a traceback."""
+    """Run the command line; user errors print a message and a hint, never a
+    traceback.
+    """
     try:
         code = app(prog_name="poise", standalone_mode=False)
     except PoiseError as error:
@@ -339,7 +405,9 @@ def main() -> None:
         error.show()
         _fail(error.format_message(), "", code=error.exit_code, already_shown=True)
     except OSError as error:
-        _fail(f"{error.filename or 'the system'}: {error.strerror or error}", "", code=1)
+        _fail(
+            f"{error.filename or 'the system'}: {error.strerror or error}", "", code=1
+        )
     if code == INTERRUPTED:
         _fail("stopped; all finished rounds are saved", "", code=code)
     raise SystemExit(code)

@@ -57,7 +57,10 @@ def as_data(name: str, run: Run, result: Audit) -> dict[str, Any]:
 
 def _table(run: Run, result: Audit) -> Table:
     """The suspects, followed by the next most suspicious clients."""
-    title = f"{len(result.suspects)} of {run.clients} clients suspected after {run.rounds} rounds"
+    title = (
+        f"{len(result.suspects)} of {run.clients} clients suspected after "
+        f"{run.rounds} rounds"
+    )
     table = Table(title=title, title_justify="left")
     for column in ("client", "score", "p-value"):
         table.add_column(column, justify="right")

@@ -1,4 +1,6 @@
-"""Command options that choose the backend: ``--backend``, ``--address`` and ``--workers``."""
+"""Command options that choose the backend: ``--backend``, ``--address`` and
+``--workers``.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ if TYPE_CHECKING:
 
 Backend = Annotated[
     str,
-    typer.Option("--backend", help="Backend: local, or ray (a cluster); default: the file's."),
+    typer.Option(
+        "--backend", help="Backend: local, or ray (a cluster); default: the file's."
+    ),
 ]
 Address = Annotated[
     str,
-    typer.Option(help="Address of a Ray cluster: auto or HOST:PORT; default: start one here."),
+    typer.Option(
+        help="Address of a Ray cluster: auto or HOST:PORT; default: start one here."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Number of backend workers; default: one per core.")
@@ -28,7 +34,9 @@ Workers = Annotated[
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """The backend options of a command; without any, the experiment's backend applies."""
+    """The backend options of a command; without any, the experiment's backend
+    applies.
+    """
 
     backend: Backend = ""
     address: Address = ""

@@ -55,7 +55,10 @@ def fetch_dataset(name: str, json: bool) -> None:
     with Progress(*columns, console=notes, disable=json) as bar:
         task = bar.add_task(name, total=None)
         files = fetch(
-            name, progress=lambda done, total: bar.update(task, completed=done, total=total or None)
+            name,
+            progress=lambda done, total: bar.update(
+                task, completed=done, total=total or None
+            ),
         )
     if json:
         print_json({"name": name, "files": [str(f) for f in files]})

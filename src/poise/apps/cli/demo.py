@@ -34,7 +34,9 @@ def run_demo(out: Path, page: Path, json: bool) -> None:
         return
     summarise(runs)
     console.print(f"\nreport: {written.resolve()}")
-    notes.print("experiment files: " + ", ".join(str(f) for f in sorted(FILES.glob("*.toml"))))
+    notes.print(
+        "experiment files: " + ", ".join(str(f) for f in sorted(FILES.glob("*.toml")))
+    )
 
 
 def _run(experiment: Experiment, out: Path, bar: Bar, stop: StopFlag) -> list[Run]:
@@ -53,4 +55,6 @@ def _remove_earlier_runs(out: Path) -> None:
             shutil.rmtree(folder)
     others = [path for path in out.glob("*/*") if path.exists()]
     if others:
-        raise LedgerError(f"{others[0]} is not a run of an earlier demo", "choose another --out")
+        raise LedgerError(
+            f"{others[0]} is not a run of an earlier demo", "choose another --out"
+        )

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poise.apps.cli.run import parse_seeds, refuse_existing_runs, show_runs, unused_folder
+from poise.apps.cli.run import (
+    parse_seeds,
+    refuse_existing_runs,
+    show_runs,
+    unused_folder,
+)
 from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
 from poise.apps.deploy import control, jobs
 from poise.apps.deploy.folder import make_deployment
@@ -20,7 +25,12 @@ from poise.training import federation_in
 
 def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> None:
     """Create the folder of a deployment."""
-    data: Mapping[str, Any] = {"source": "digits", "partition": "iid", "clients": nodes, "seed": 0}
+    data: Mapping[str, Any] = {
+        "source": "digits",
+        "partition": "iid",
+        "clients": nodes,
+        "seed": 0,
+    }
     if like is not None:
         experiment = load(like)
         whole = federation_in(experiment, experiment.seeds[0])
@@ -62,7 +72,9 @@ def up(folder: Path, server_only: bool, json: bool) -> None:
     started = "the server is up and"
     if not server_only:
         started = f"{deployment.nodes} nodes are up, the server"
-    remark(f"{started} listens on {deployment.host}:{deployment.port}; logs: {deployment.logs}")
+    remark(
+        f"{started} listens on {deployment.host}:{deployment.port}; logs: {deployment.logs}"
+    )
     remark(f"run an experiment: poise deploy run exp.toml --to {folder}")
 
 
@@ -103,15 +115,21 @@ def down(folder: Path, json: bool) -> None:
         remark(f"{folder} is down ({len(ended)} processes stopped)")
 
 
-def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, json: bool) -> None:
+def run(
+    file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, json: bool
+) -> None:
     """Run an experiment on the nodes."""
     experiment = load(file, changes)
     chosen = parse_seeds(seeds) if seeds else experiment.seeds
     folder = out or unused_folder(Path("runs") / experiment.name)
     refuse_existing_runs(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        watch = watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
-        runs = jobs.run_deployed(experiment, to, out=folder, seeds=chosen, observe=watch, stop=stop)
+        watch = watching(
+            bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds")
+        )
+        runs = jobs.run_deployed(
+            experiment, to, out=folder, seeds=chosen, observe=watch, stop=stop
+        )
     if stop.raised and runs:
         remark(
             f"stopped after round {runs[-1].rounds}; continue with: poise deploy resume "

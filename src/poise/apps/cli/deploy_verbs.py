@@ -7,14 +7,23 @@ from typing import Annotated, Optional
 
 import typer
 
-from poise.apps.cli.options import AsJson, OptionValues, Plan, Training, declared_options
+from poise.apps.cli.options import (
+    AsJson,
+    OptionValues,
+    Plan,
+    Training,
+    declared_options,
+)
 from poise.config.unlearn_request import UnlearnRequest
 
 deploy = typer.Typer(
-    no_args_is_help=True, help="Set up real nodes (connected by Flower) and train on them."
+    no_args_is_help=True,
+    help="Set up real nodes (connected by Flower) and train on them.",
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the deployment.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Folder of the deployment.")
+]
 To = Annotated[Path, typer.Option(help="Folder of the deployment.")]
 
 
@@ -25,7 +34,10 @@ def init(
     like: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            help="Experiment file with one client per node; default: digits, split evenly."
+            help=(
+                "Experiment file with one client per node; default: digits, split "
+                "evenly."
+            )
         ),
     ] = None,
     host: Annotated[
@@ -33,7 +45,8 @@ def init(
     ] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Create a deployment folder: certificates, keys, node configuration and start scripts.
+    """Create a deployment folder: certificates, keys, node configuration and start
+    scripts.
 
     Each node gets node.toml (its data) and policy.toml (its permissions).
     """
@@ -47,11 +60,15 @@ def up(
     folder: Folder,
     server_only: Annotated[
         bool,
-        typer.Option("--server-only", help="Start no nodes; start them with `poise deploy node`."),
+        typer.Option(
+            "--server-only", help="Start no nodes; start them with `poise deploy node`."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Start the server and all nodes as processes on this machine; restart them if they end."""
+    """Start the server and all nodes as processes on this machine; restart them if they
+    end.
+    """
     from poise.apps.cli import deploy
 
     deploy.up(folder, server_only, json)
@@ -68,12 +85,14 @@ def server(folder: Folder) -> None:
 @deploy.command()
 def node(
     folder: Annotated[
-        Path, typer.Argument(metavar="NODE", help="Folder of the node, e.g. DIR/node-0.")
+        Path,
+        typer.Argument(metavar="NODE", help="Folder of the node, e.g. DIR/node-0."),
     ],
 ) -> None:
     """Run one node in the foreground; restart it if it ends.
 
-    Before starting, the node checks its data, keys, port and files, and reports any problem.
+    Before starting, the node checks its data, keys, port and files, and reports any
+    problem.
     """
     from poise.apps.cli import deploy
 
@@ -102,14 +121,16 @@ def run(
     to: To,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."),
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."
+        ),
     ] = None,
     seeds: Annotated[
         str, typer.Option(help="Seeds that replace those of the file: 0..4 or 0,2,5.")
     ] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")] = (
-        None
-    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")
+    ] = (None),
     json: AsJson = False,
 ) -> None:
     """Run an experiment on the nodes; the run folders are like those of `poise run`."""
@@ -133,11 +154,16 @@ def resume(
 @deploy.command()
 @declared_options(UnlearnRequest, without=("measure_forgotten",))
 def unlearn(
-    run: Training, to: To, options: OptionValues, plan: Plan = False, json: AsJson = False
+    run: Training,
+    to: To,
+    options: OptionValues,
+    plan: Plan = False,
+    json: AsJson = False,
 ) -> None:
     """Unlearn clients of a run of the nodes: the remaining nodes retrain.
 
-    Branches and certificates are like those of `poise unlearn`; `poise verify` checks them.
+    Branches and certificates are like those of `poise unlearn`; `poise verify` checks
+    them.
     """
     from poise.apps.cli.unlearn import run_request
 

@@ -26,7 +26,9 @@ def show_explanation(
     keep: bool,
     json: bool,
 ) -> None:
-    """Explain an experiment and print facts, conditions, constants, bounds and warnings."""
+    """Explain an experiment and print facts, conditions, constants, bounds and
+    warnings.
+    """
     require(
         Path(what).is_dir() or not keep,
         f"--keep needs a run folder, and {what} is not one",
@@ -48,7 +50,9 @@ def show_explanation(
             curves=bounds,
         )
     if json:
-        print_json({**explanation.as_data(), "page": None if page is None else str(page)})
+        print_json(
+            {**explanation.as_data(), "page": None if page is None else str(page)}
+        )
         return
     _print_tables(explanation)
     if page is not None:
@@ -58,7 +62,10 @@ def show_explanation(
 def _print_tables(explanation: Explanation) -> None:
     console.print(_table(explanation.name, facts(explanation)))
     if explanation.conditions:
-        rows = [(HOLDS[condition.holds], condition.text) for condition in explanation.conditions]
+        rows = [
+            (HOLDS[condition.holds], condition.text)
+            for condition in explanation.conditions
+        ]
         console.print(_table("Conditions of the papers", rows))
     if explanation.constants is not None:
         console.print(_table("Constants of the problem", constant_rows(explanation)))
@@ -71,13 +78,19 @@ def _print_tables(explanation: Explanation) -> None:
     }
     for kind, texts in texts_by_kind.items():
         for text in texts:
-            console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True
+            )
     if not explanation.warnings:
         console.print("no warnings", markup=False, highlight=False)
 
 
-def _write_page(explanation: Explanation, bounds: BoundsVsRun | None, out: Path) -> Path:
-    """Write the page of an explanation, with the figure of bounds and run if there is one."""
+def _write_page(
+    explanation: Explanation, bounds: BoundsVsRun | None, out: Path
+) -> Path:
+    """Write the page of an explanation, with the figure of bounds and run if there is
+    one.
+    """
     texts = [f"warning: {text}" for text in explanation.warnings]
     texts += [f"advice: {text}" for text in explanation.advice]
     return write_explanation(

@@ -13,17 +13,29 @@ if TYPE_CHECKING:
 
 def export(
     path: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run folder, or a folder with one run per seed.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Run folder, or a folder with one run per seed."
+        ),
     ],
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Folder for TensorBoard event files; one subfolder per run.")
+        Path | None,
+        typer.Option(help="Folder for TensorBoard event files; one subfolder per run."),
     ] = None,
     mlflow: Annotated[
-        str, typer.Option(metavar="URI", help="MLflow tracking URI, e.g. sqlite:///mlflow.db.")
+        str,
+        typer.Option(
+            metavar="URI", help="MLflow tracking URI, e.g. sqlite:///mlflow.db."
+        ),
     ] = "",
-    experiment: Annotated[str, typer.Option(help="Name of the MLflow experiment.")] = "poise",
+    experiment: Annotated[
+        str, typer.Option(help="Name of the MLflow experiment.")
+    ] = "poise",
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON document on stdout and nothing else."
+        ),
     ] = False,
 ) -> None:
     """Export finished or running runs from their ledgers to TensorBoard or MLflow."""
@@ -43,8 +55,12 @@ def export(
         print_json({"runs": exported})
         return
     for targets in exported:
-        words = " · ".join(f"{key} {value}" for key, value in targets.items() if key != "run")
-        console.print(f"{targets['run']}: {words}", markup=False, highlight=False, soft_wrap=True)
+        words = " · ".join(
+            f"{key} {value}" for key, value in targets.items() if key != "run"
+        )
+        console.print(
+            f"{targets['run']}: {words}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _export(run: Run, folder: Path | None, uri: str, experiment: str) -> dict[str, str]:

@@ -18,7 +18,8 @@ from poise.recipes import RECIPES
 from poise.tasks.models import MODELS
 
 PARTS = {
-    slot if slot == "personal" else f"{slot}s": slot for slot in (*RUN_SLOTS, "attack", "backend")
+    slot if slot == "personal" else f"{slot}s": slot
+    for slot in (*RUN_SLOTS, "attack", "backend")
 }
 """Slot by package name (``samplers`` → ``sampler``)."""
 
@@ -44,7 +45,8 @@ def show_parts(slot: str, json: bool) -> None:
 def parts_by_slot() -> dict[str, list[dict[str, str]]]:
     """All parts: slot → rows with name, description and options."""
     slots = {
-        name: [_row(n, cls) for n, cls in parts_of(PARTS[name]).items()] for name in sorted(PARTS)
+        name: [_row(n, cls) for n, cls in parts_of(PARTS[name]).items()]
+        for name in sorted(PARTS)
     }
     models = [_row(name, make, skip=2) for name, make in sorted(MODELS.items())]
     recipes = [_row(name, make) for name, make in sorted(RECIPES.items())]
@@ -52,13 +54,17 @@ def parts_by_slot() -> dict[str, list[dict[str, str]]]:
 
 
 def _row(name: str, factory: Callable[..., Any], skip: int = 0) -> dict[str, str]:
-    """One line of the list: a part's name, the first line of its docstring, its options."""
+    """One line of the list: a part's name, the first line of its docstring, its
+    options.
+    """
     summary = (inspect.getdoc(factory) or "").partition("\n")[0]
     options: list[str] = []
     if dataclasses.is_dataclass(factory):
         for field in dataclasses.fields(factory):
             required = field.default is dataclasses.MISSING
-            options.append(field.name if required else f"{field.name}={field.default!r}")
+            options.append(
+                field.name if required else f"{field.name}={field.default!r}"
+            )
     else:
         parameters = list(inspect.signature(factory).parameters.values())[skip:]
         options = [str(parameter).split(":")[0] for parameter in parameters]

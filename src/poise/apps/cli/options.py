@@ -1,4 +1,6 @@
-"""Command options, derived from `RunOptions`, `UnlearnRequest` and option dataclasses."""
+"""Command options, derived from `RunOptions`, `UnlearnRequest` and option
+dataclasses.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,30 @@ OptionValues = Mapping[str, Any]
 """Option values by key; None for options that the user left out."""
 
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
+    bool,
+    typer.Option("--json", help="Print one JSON document on stdout and nothing else."),
 ]
-Training = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of the training.")]
-Plan = Annotated[bool, typer.Option("--plan", help="Only show the cost; change nothing.")]
+Training = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder of the training.")
+]
+Plan = Annotated[
+    bool, typer.Option("--plan", help="Only show the cost; change nothing.")
+]
 
 
 @dataclass(frozen=True)
 class PresetArm:
     """Options that select one arm of a reproduction."""
 
-    cell: Annotated[str, typer.Option(help="Cell of a reproduction; default: the first.")] = ""
-    arm: Annotated[str, typer.Option(help="Arm of a reproduction; default: the first.")] = ""
-    scale: Annotated[str, typer.Option(help="Scale of a reproduction: small or paper.")] = "small"
+    cell: Annotated[
+        str, typer.Option(help="Cell of a reproduction; default: the first.")
+    ] = ""
+    arm: Annotated[
+        str, typer.Option(help="Arm of a reproduction; default: the first.")
+    ] = ""
+    scale: Annotated[
+        str, typer.Option(help="Scale of a reproduction: small or paper.")
+    ] = "small"
 
 
 OPTIONS = "options"
@@ -43,12 +56,14 @@ ALIASES = {"clients": ("--client",)}
 def declared_options(
     kind: type, without: Iterable[str] = (), unset: bool = False
 ) -> Callable[[Command], Command]:
-    """Add one option per declared option of ``kind``; the command receives them as ``options``.
+    """Add one option per declared option of ``kind``; the command receives them as
+    ``options``.
 
     Args:
         kind: a dataclass with declared options.
         without: names of options to omit.
-        unset: default every option to None, for commands that read the values from a file.
+        unset: default every option to None, for commands that read the values from a
+            file.
     """
     entries = entries_of(kind, without)
 
@@ -72,7 +87,9 @@ def declared_options(
 
 
 def dataclass_options(command: Command) -> Command:
-    """Replace each dataclass parameter by one option per field; the command gets the dataclass."""
+    """Replace each dataclass parameter by one option per field; the command gets the
+    dataclass.
+    """
     signature = inspect.signature(command, eval_str=True)
     kinds: dict[str, type[Any]] = {
         p.name: p.annotation
@@ -100,7 +117,9 @@ def dataclass_options(command: Command) -> Command:
 def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:
     """The command with a signature that typer reads."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return command
 
 
@@ -108,7 +127,9 @@ def _field_parameters(kind: type[Any]) -> list[Parameter]:
     """The fields of a dataclass as typer parameters."""
     hints = get_type_hints(kind, include_extras=True)
     return [
-        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        Parameter(
+            f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
+        )
         for f in fields(kind)
     ]
 
@@ -120,16 +141,23 @@ def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
     flags = (entry.flag, *ALIASES.get(entry.key, ()))
     declared = typer.Option(*flags, help=entry.help)
     if entry.option.required:
-        return Parameter(entry.key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, declared])
+        return Parameter(
+            entry.key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, declared]
+        )
     if default is None:
         kind = Optional[kind]  # noqa: UP045 - the kind is a value here
     return Parameter(
-        entry.key, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+        entry.key,
+        Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, declared],
     )
 
 
 def _command_line_type(entry: OptionEntry) -> Any:
-    """The type of a value on the command line; choices are text, which the option validates."""
+    """The type of a value on the command line; choices are text, which the option
+    validates.
+    """
     if get_origin(entry.kind) is Literal:
         return str
     if get_origin(entry.kind) is tuple:

@@ -47,7 +47,9 @@ def write_report(paths: Sequence[Path], out: Path, json: bool) -> None:
     console.print(str(written), markup=False, highlight=False, soft_wrap=True)
 
 
-def show_comparison(paths: Sequence[Path], targets: Sequence[float], json: bool) -> None:
+def show_comparison(
+    paths: Sequence[Path], targets: Sequence[float], json: bool
+) -> None:
     """Print scores side by side, and which differences are significant."""
     from poise.analysis.reports import compare, comparison_as_data, group_runs
 

@@ -10,7 +10,13 @@ import numpy as np
 from rich.table import Table
 
 from poise.apps.cli.terminal import Bar, console, notes, print_json, stoppable
-from poise.apps.experiments.claims import ClaimVerdict, client_similarity, judge, paired, score
+from poise.apps.experiments.claims import (
+    ClaimVerdict,
+    client_similarity,
+    judge,
+    paired,
+    score,
+)
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.apps.experiments.unlearning_arms import certificates
 from poise.ledger.run import Run
@@ -57,17 +63,23 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
     total = sum(len(preset.arms_of(cell)) for cell in preset.cells) * len(preset.seeds)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         advance = bar.counter(f"{name} ({scale})", total)
-        for cell, arm, _, run in preset.runs(folder, lambda label, composition: [], stop):
+        for cell, arm, _, run in preset.runs(
+            folder, lambda label, composition: [], stop
+        ):
             runs.setdefault((cell, arm), []).append(run)
             advance()
     if stop.raised:
-        notes.print(f"stopped; finished runs are in {folder}; repeat the command to continue")
+        notes.print(
+            f"stopped; finished runs are in {folder}; repeat the command to continue"
+        )
         return
     figures = _figures(preset, runs)
     verdicts = [judge(claim, runs) for claim in preset.claims]
     path = folder / f"{name}.html"
     if preset.forgets:
-        page = _write_unlearning_page(preset, runs, figures=figures, verdicts=verdicts, path=path)
+        page = _write_unlearning_page(
+            preset, runs, figures=figures, verdicts=verdicts, path=path
+        )
     else:
         page = _write_page(preset, runs, path)
     if json:
@@ -83,11 +95,15 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
         )
         return
     _print(preset, figures, verdicts, folder)
-    console.print(f"report: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"report: {page.resolve()}", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
-    """Write the report of all runs: one group per cell and arm, with the targets of the preset."""
+    """Write the report of all runs: one group per cell and arm, with the targets of the
+    preset.
+    """
     from poise.analysis.reports import Group, write_page
 
     groups = []
@@ -95,7 +111,9 @@ def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
         groups.append(Group(" · ".join(filter(None, cell_and_arm)), tuple(arm_runs)))
     items = (*preset.preset.get("expected", ()), *preset.preset.get("claims", ()))
     scores = [item["score"] for item in items]
-    targets = sorted({float(s.partition(":")[2]) for s in scores if s.startswith("rounds_to:")})
+    targets = sorted(
+        {float(s.partition(":")[2]) for s in scores if s.startswith("rounds_to:")}
+    )
     first = list(_similarity_plots(runs)) if "homogeneity" in scores else []
     title = str(preset.preset["title"])
     return write_page(groups, path, title=title, targets=targets or None, first=first)
@@ -116,11 +134,17 @@ def _similarity_plots(runs: Runs) -> Iterator[Plot]:
                 spectra[arm] = np.concatenate([graph.spectrum for graph in graphs])
         suffix = f": {cell}" if cell else ""
         yield misalignment_plot(edges, f"Distribution of the misalignment{suffix}")
-        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{suffix}")], [""])
+        yield plot_of(
+            [spectra_figure(spectra, f"Spectra of the similarity graphs{suffix}")], [""]
+        )
 
 
 def _write_unlearning_page(
-    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
+    preset: Reproduction,
+    runs: Runs,
+    figures: Figures,
+    verdicts: list[ClaimVerdict],
+    path: Path,
 ) -> Path:
     """Write the page of an unlearning comparison: claims, bar charts and all scores."""
     from poise.analysis.reports.comparison_page import bar_plots, comparison_body
@@ -131,18 +155,30 @@ def _write_unlearning_page(
         charts += _unlearning_charts(preset, runs, cell)
     drawn = bar_plots(charts)
     rows = [
-        [r["cell"] or "all", r["score"], r["arm"], _paper(r), f"{r['ours']:.4g} ± {r['half']:.2g}"]
+        [
+            r["cell"] or "all",
+            r["score"],
+            r["arm"],
+            _paper(r),
+            f"{r['ours']:.4g} ± {r['half']:.2g}",
+        ]
         for r in figures
     ]
-    lead = f"{preset.preset['source']}; scale {preset.scale}; {len(preset.seeds)} seeds."
+    lead = (
+        f"{preset.preset['source']}; scale {preset.scale}; {len(preset.seeds)} seeds."
+    )
     claims = [(verdict.text, verdict.holds, verdict.measured) for verdict in verdicts]
     title = str(preset.preset["title"])
-    body = comparison_body(title, lead, claims=claims, head=COLUMNS, rows=rows, drawn=drawn)
+    body = comparison_body(
+        title, lead, claims=claims, head=COLUMNS, rows=rows, drawn=drawn
+    )
     return write_whole_page(path, document(title, body, drawn=True))
 
 
 def _unlearning_charts(preset: Reproduction, runs: Runs, cell: str) -> list[Figure]:
-    """Bar charts of one cell: aggregations and accuracy on F_r, by request and method."""
+    """Bar charts of one cell: aggregations and accuracy on F_r, by request and
+    method.
+    """
     from poise.analysis.reports.comparison_page import bars
 
     arms = preset.arms_of(cell)
@@ -161,7 +197,9 @@ def _unlearning_charts(preset: Reproduction, runs: Runs, cell: str) -> list[Figu
                 for r in requests
             ]
         heading = ": ".join(filter(None, (title, cell)))
-        charts.append(bars(heading, "request", y=title, categories=requests, methods=values))
+        charts.append(
+            bars(heading, "request", y=title, categories=requests, methods=values)
+        )
     return charts
 
 
@@ -175,7 +213,9 @@ def _paper(row: Mapping[str, Any]) -> str:
 def _figures(preset: Reproduction, runs: Runs) -> Figures:
     """Every score of every cell and arm, with the published figure if there is one."""
     expected = preset.preset.get("expected", ())
-    published = {(e.get("cell", ""), e["arm"], e["score"]): e["paper"] for e in expected}
+    published = {
+        (e.get("cell", ""), e["arm"], e["score"]): e["paper"] for e in expected
+    }
     claimed = [item["score"] for item in (*expected, *preset.claims)]
     names = list(dict.fromkeys([*claimed, *preset.preset.get("also", ())]))
     rows = []
@@ -183,7 +223,9 @@ def _figures(preset: Reproduction, runs: Runs) -> Figures:
         for name in names:
             for arm in preset.arms_of(cell):
                 values = np.array([score(r, name) for r in runs[cell, arm]])
-                if np.isnan(values).all():  # the clients of this cell lack the trait of the score
+                if np.isnan(
+                    values
+                ).all():  # the clients of this cell lack the trait of the score
                     continue
                 mean, half = paired(values)
                 paper = published.get((cell, arm, name))
@@ -205,7 +247,8 @@ def _print(
     preset: Reproduction, figures: Figures, verdicts: list[ClaimVerdict], folder: Path
 ) -> None:
     table = Table(
-        title=f"{preset.preset['title']} ({preset.preset['source']}; scale {preset.scale})",
+        title=f"{preset.preset['title']} ({preset.preset['source']}; scale "
+        f"{preset.scale})",
         title_justify="left",
     )
     for column in COLUMNS:
@@ -222,5 +265,7 @@ def _print(
     for verdict in verdicts:
         outcome = "[green]holds[/]" if verdict.holds else "[red]does not hold[/]"
         console.print(f"{outcome}: ", end="")
-        console.print(f"{verdict.text} ({verdict.measured})", markup=False, highlight=False)
+        console.print(
+            f"{verdict.text} ({verdict.measured})", markup=False, highlight=False
+        )
     notes.print(f"runs: {folder}", markup=False)

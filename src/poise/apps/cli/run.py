@@ -39,7 +39,12 @@ def run_file(
             return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
 
         runs = run_experiment(
-            experiment, folder, seeds=chosen, observe=observe, stop=stop, backend=backend
+            experiment,
+            folder,
+            seeds=chosen,
+            observe=observe,
+            stop=stop,
+            backend=backend,
         )
     if stop.raised:
         remark(
@@ -76,7 +81,13 @@ def resume_runs(
             backend = backend_options.backend_for(recorded(folder))
             callbacks = [_progress_callback(bar, folder, rounds)]
             runs.append(
-                resume(folder, callbacks=callbacks, stop=stop, rounds=rounds, backend=backend)
+                resume(
+                    folder,
+                    callbacks=callbacks,
+                    stop=stop,
+                    rounds=rounds,
+                    backend=backend,
+                )
             )
             if stop():
                 remark(
@@ -100,17 +111,23 @@ def parse_seeds(text: str) -> list[int]:
         seeds = [int(s) for s in text.split(",")]
         if len(set(seeds)) == len(seeds):
             return seeds
-    raise InvalidOption(f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5")
+    raise InvalidOption(
+        f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5"
+    )
 
 
 def _progress_callback(bar: Bar, folder: Path, rounds: int | None) -> Any:
-    """Callback for a resumed run; the recorded experiment gives the number of rounds."""
+    """Callback for a resumed run; the recorded experiment gives the number of
+    rounds.
+    """
     planned = rounds or recorded(folder).tables["run"].get("rounds")
     return bar.observer(str(folder), planned)
 
 
 def unused_folder(folder: Path) -> Path:
-    """The folder, or the first ``<folder>-2``, ``<folder>-3``, … that does not exist."""
+    """The folder, or the first ``<folder>-2``, ``<folder>-3``, … that does not
+    exist.
+    """
     number = 1
     candidate = folder
     while candidate.exists():
@@ -151,7 +168,9 @@ def _kept_models(run: Run) -> str:
 
 def run_as_data(run: Run) -> dict[str, Any]:
     """Summary of a run for ``--json``."""
-    final = {name: run.metric(name)[-1] for name in run.metrics if run.metric(name).ndim == 1}
+    final = {
+        name: run.metric(name)[-1] for name in run.metrics if run.metric(name).ndim == 1
+    }
     return {
         "path": str(run.path),
         "seed": int(run.meta["seed"]),

@@ -1,4 +1,6 @@
-"""Terminal output of the command line: messages, progress bars, Ctrl-C handling and JSON."""
+"""Terminal output of the command line: messages, progress bars, Ctrl-C handling and
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,13 @@ class StopFlag:
             notes.show_cursor()
             remark("stopped; all finished rounds are saved")
             if self._json:
-                print_json({"error": "stopped", "hint": "all finished rounds are saved"})
+                print_json(
+                    {"error": "stopped", "hint": "all finished rounds are saved"}
+                )
             sys.stdout.flush()
-            os._exit(INTERRUPTED)  # a normal exit would wait for workers in the middle of a round
+            os._exit(
+                INTERRUPTED
+            )  # a normal exit would wait for workers in the middle of a round
         self.raised = True
         remark("stopping at the end of this round (press Ctrl-C again to stop at once)")
 
@@ -100,7 +106,11 @@ class Bar:
         task = self._progress.add_task(label, total=rounds, score="")
 
         def observe(record: Record) -> None:
-            scores = [f"{k} {v:.3f}" for k, v in record.metrics.items() if isinstance(v, float)]
+            scores = [
+                f"{k} {v:.3f}"
+                for k, v in record.metrics.items()
+                if isinstance(v, float)
+            ]
             self._progress.update(task, completed=record.index + 1)
             if scores:
                 self._progress.update(task, score="  ".join(scores))
@@ -127,4 +137,6 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    return str(value)

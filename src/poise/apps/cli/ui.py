@@ -13,16 +13,25 @@ if TYPE_CHECKING:
 
 def ui(
     runs: Annotated[
-        Path, typer.Argument(metavar="[RUNS_DIR]", help="Folder that contains runs, at any depth.")
+        Path,
+        typer.Argument(
+            metavar="[RUNS_DIR]", help="Folder that contains runs, at any depth."
+        ),
     ] = Path("runs"),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free port.")] = 8765,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 picks a free port.")
+    ] = 8765,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on; other machines can read a non-loopback address."),
+        typer.Option(
+            help="Address to listen on; other machines can read a non-loopback address."
+        ),
     ] = "127.0.0.1",
     deployment: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of a deployment whose nodes may unlearn clients; repeatable."),
+        typer.Option(
+            help="Folder of a deployment whose nodes may unlearn clients; repeatable."
+        ),
     ] = None,
 ) -> None:
     """Show runs in a browser, live while they train.
@@ -89,7 +98,8 @@ def _listener(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         raise InvalidOption(
-            f"cannot listen on {host}:{port}: {error}", "choose another --port or --host"
+            f"cannot listen on {host}:{port}: {error}",
+            "choose another --port or --host",
         ) from error
     listener.listen(128)
     return listener

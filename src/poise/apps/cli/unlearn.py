@@ -23,12 +23,22 @@ from poise.unlearning.verification import verify
 
 
 def run_request(
-    path: Path, options: Mapping[str, Any], plan: bool, json: bool, to: Path | None = None
+    path: Path,
+    options: Mapping[str, Any],
+    plan: bool,
+    json: bool,
+    to: Path | None = None,
 ) -> None:
-    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given."""
+    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if
+    given.
+    """
     request = UnlearnRequest.of(options, declared_by(path))
     cost = preview(
-        path, request.clients, method=request.method, budget=request.budget, out=request.out
+        path,
+        request.clients,
+        method=request.method,
+        budget=request.budget,
+        out=request.out,
     )
     if plan:
         if json:
@@ -57,7 +67,9 @@ def run_request(
 def _cost_sentence(cost: Preview) -> str:
     branch, n = cost.restart
     where = f"round {n}" if branch == 0 else f"round {n} of branch {branch}"
-    text = f"restart from {where}, noise {cost.sigma:g}, {cost.given_up} rounds to repeat"
+    text = (
+        f"restart from {where}, noise {cost.sigma:g}, {cost.given_up} rounds to repeat"
+    )
     if cost.ideal != cost.restart:
         text += (
             f" (round {cost.ideal[1]} would suffice, but its model was not kept: set keep = "
@@ -125,12 +137,17 @@ def _result_table(document: dict[str, Any]) -> Table:
     table.add_row("restart", f"branch {restart['branch']}, round {restart['round']}")
     missed = "" if result["target reached"] else ", target not reached"
     table.add_row("rounds", f"{result['rounds']}{missed}")
-    table.add_row(f"{result['score']}, remaining clients", _number(result["on remaining clients"]))
+    table.add_row(
+        f"{result['score']}, remaining clients", _number(result["on remaining clients"])
+    )
     if "on held-out data" in result:
-        table.add_row(f"{result['score']}, held-out data", _number(result["on held-out data"]))
+        table.add_row(
+            f"{result['score']}, held-out data", _number(result["on held-out data"])
+        )
     if result["on forgotten clients"] is not None:
         table.add_row(
-            f"{result['score']}, unlearned clients", _number(result["on forgotten clients"])
+            f"{result['score']}, unlearned clients",
+            _number(result["on forgotten clients"]),
         )
     if document["guarantee"]["promised"]:
         for gap in document["grounds"]["not proved"]:
@@ -149,12 +166,16 @@ def _guarantee_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("guarantee", text)]
     composed = guarantee.get("composed epsilon", 0.0)
     if composed > guarantee["epsilon"] * (1 + 1e-9):
-        rows.append(("all noise combined", f"epsilon {composed:.4g}, for the worst client"))
+        rows.append(
+            ("all noise combined", f"epsilon {composed:.4g}, for the worst client")
+        )
     return rows
 
 
 def _number(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.4f}"
+    if value is None:
+        return "not measured"
+    return f"{value:.4f}"
 
 
 def verify_certificate(certificate: Path, training: Path | None, json: bool) -> None:

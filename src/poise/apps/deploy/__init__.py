@@ -1,1 +1,3 @@
-"""Deployments: run experiments on real nodes, through Flower, with poise's engine and ledger."""
+"""Deployments: run experiments on real nodes, through Flower, with poise's engine and
+ledger.
+"""

@@ -23,14 +23,19 @@ def check_installed() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
-        raise InvalidOption("deployments need Flower", "pip install 'poise[flower]'") from error
+        raise InvalidOption(
+            "deployments need Flower", "pip install 'poise[flower]'"
+        ) from error
 
 
-def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[str]) -> None:
+def make_certificates(
+    authority: Path, leaves: Iterable[Path], hosts: Iterable[str]
+) -> None:
     """Create a certificate authority, and a certificate for each folder in ``leaves``.
 
-    Writes ``ca.crt`` into ``authority``, and ``ca.crt``, ``tls.pem`` and ``tls.key`` into each
-    leaf. The authority's own key is not stored, so nobody can sign another certificate with it.
+    Writes ``ca.crt`` into ``authority``, and ``ca.crt``, ``tls.pem`` and ``tls.key``
+    into each leaf. The authority's own key is not stored, so nobody can sign another
+    certificate with it.
     """
     check_installed()
     from cryptography import x509
@@ -48,7 +53,9 @@ def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[s
     for folder in leaves:
         leaf_key = _new_key()
         leaf = _builder(issuer, _name(folder.name), leaf_key)
-        leaf = leaf.add_extension(final, critical=True).add_extension(names, critical=False)
+        leaf = leaf.add_extension(final, critical=True).add_extension(
+            names, critical=False
+        )
         _write(folder / "tls.pem", _pem(leaf.sign(key, hashes.SHA256())))
         _write_key(folder / "tls.key", leaf_key)
         if folder != authority:
@@ -56,7 +63,9 @@ def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[s
 
 
 def make_node_key(folder: Path) -> None:
-    """Write ``node.key`` and ``node.pub`` into a folder; the key is the identity of the node."""
+    """Write ``node.key`` and ``node.pub`` into a folder; the key is the identity of the
+    node.
+    """
     check_installed()
     from cryptography.hazmat.primitives import serialization
 
@@ -80,7 +89,8 @@ def check_key(file: Path) -> None:
             serialization.load_ssh_private_key(file.read_bytes(), None)
     except Exception:
         raise DataError(
-            f"{file} is not a private key", "use the file that poise deploy init created"
+            f"{file} is not a private key",
+            "use the file that poise deploy init created",
         ) from None
 
 
@@ -133,11 +143,15 @@ def _write_key(file: Path, key: EllipticCurvePrivateKey) -> None:
     form = serialization.PrivateFormat.OpenSSH
     if file.name == "tls.key":
         form = serialization.PrivateFormat.TraditionalOpenSSL
-    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, form, serialization.NoEncryption()
+    )
     _write(file, pem, 0o600)
 
 
 def _write(file: Path, content: bytes, mode: int = 0o644) -> None:
     """Create a file with its final permissions from the start."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+    with os.fdopen(
+        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+    ) as stream:
         stream.write(content)

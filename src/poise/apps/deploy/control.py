@@ -53,9 +53,13 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
 
 
 def serve(path: str | Path) -> NoReturn:
-    """Replace this process by the supervisor of the server, for systemd units and containers."""
+    """Replace this process by the supervisor of the server, for systemd units and
+    containers.
+    """
     deployment, command = _prepare(path, nodes=False)
-    os.execve(command[0], command, deployment.environment)  # `belonging` reads the environment
+    os.execve(
+        command[0], command, deployment.environment
+    )  # `belonging` reads the environment
 
 
 def _prepare(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
@@ -63,16 +67,25 @@ def _prepare(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
     deployment = open_deployment(path)
     program("flower-superlink")
     if running(deployment):
-        raise InvalidOption(f"{deployment.path} is already up", f"poise deploy status {path}")
+        raise InvalidOption(
+            f"{deployment.path} is already up", f"poise deploy status {path}"
+        )
     (deployment.path / "state.json").unlink(missing_ok=True)
-    command = [sys.executable, "-m", "poise.apps.deploy.supervisor", str(deployment.path)]
+    command = [
+        sys.executable,
+        "-m",
+        "poise.apps.deploy.supervisor",
+        str(deployment.path),
+    ]
     if not nodes:
         command.append("--server-only")
     return deployment, command
 
 
 def status(path: str | Path) -> dict[str, Any]:
-    """The supervisor, its processes, and the status of each node as the server sees it."""
+    """The supervisor, its processes, and the status of each node as the server sees
+    it.
+    """
     deployment = open_deployment(path)
     state = deployment.state()
     if not running(deployment):
@@ -123,7 +136,9 @@ def alive(pid: int) -> bool:
 
 
 def belonging(deployment: Deployment) -> list[int]:
-    """Ids of the processes of this folder, which carry its name in their environment."""
+    """Ids of the processes of this folder, which carry its name in their
+    environment.
+    """
     mark = f"{MARK}={deployment.path}".encode()
     pids = []
     for entry in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,6 @@
-"""Features and labels of a node, from a file or from a function of the node's operator."""
+"""Features and labels of a node, from a file or from a function of the node's
+operator.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ ArrayPair = tuple[NDArray[Any], NDArray[Any]]  # features and labels
 
 # cells that stand for a missing value
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
-FILL = "fill or remove these rows, or prepare the data in a function: callable = 'module:function'"
+FILL = (
+    "fill or remove these rows, or prepare the data in a function: callable = "
+    "'module:function'"
+)
 
 
 def read_arrays(file: Path, label: str, classes: int) -> ArrayPair:
@@ -40,18 +45,30 @@ def read_arrays(file: Path, label: str, classes: int) -> ArrayPair:
         )
     try:
         x, y = readers[file.suffix](file, label)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        csv.Error,
+    ) as error:
         raise DataError(f"{file} cannot be read as data: {error}") from error
     return _check_arrays(str(file), x, y=y, classes=classes)
 
 
-def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: int) -> ArrayPair:
+def call_function(
+    name: str, options: Mapping[str, Any], folder: Path, classes: int
+) -> ArrayPair:
     """Features and labels from ``module:function``, called with ``options``.
 
-    Modules in ``folder`` come first. If the function fails, a `DataError` names file and line.
+    Modules in ``folder`` come first. If the function fails, a `DataError` names file
+    and line.
     """
     module_name, _, function_name = name.partition(":")
-    is_valid = all(part.isidentifier() for part in [*module_name.split("."), function_name])
+    is_valid = all(
+        part.isidentifier() for part in [*module_name.split("."), function_name]
+    )
     require(
         is_valid,
         f"[data] callable = {name!r} is not 'module:function'",
@@ -69,17 +86,22 @@ def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: 
         ) from error
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise DataError(
-            f"callable {name} returned {type(result).__name__}", "return two arrays: (x, y)"
+            f"callable {name} returned {type(result).__name__}",
+            "return two arrays: (x, y)",
         )
     try:
         x = np.asarray(result[0])
         y = np.asarray(result[1])
     except ValueError as error:
-        raise DataError(f"callable {name} returned rows of different lengths: {error}") from error
+        raise DataError(
+            f"callable {name} returned rows of different lengths: {error}"
+        ) from error
     return _check_arrays(f"callable {name}", x, y=y, classes=classes)
 
 
-def _check_arrays(name: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> ArrayPair:
+def _check_arrays(
+    name: str, x: NDArray[Any], y: NDArray[Any], classes: int
+) -> ArrayPair:
     """The arrays in the types that models need; errors name the row."""
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or x.size == 0:
         raise DataError(
@@ -112,7 +134,9 @@ def _csv(file: Path, label: str) -> ArrayPair:
         names = [cell.strip() for cell in next(lines, [])]
         features = _feature_columns(file, names, label)
         rows = [
-            _parse_row(cells, names, file=file, line=lines.line_num) for cells in lines if cells
+            _parse_row(cells, names, file=file, line=lines.line_num)
+            for cells in lines
+            if cells
         ]
     if not rows:
         raise DataError(f"{file} has a header but no rows")
@@ -131,16 +155,22 @@ def _feature_columns(file: Path, names: Sequence[str], label: str) -> list[int]:
         raise DataError(f"{file} has a column without a name")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"{file}: {names.count(twice[0])} columns have the name {twice[0]!r}")
+        raise DataError(
+            f"{file}: {names.count(twice[0])} columns have the name {twice[0]!r}"
+        )
     if len(names) < 2:
         raise DataError(f"{file} has no columns except {label!r}")
     return [k for k, name in enumerate(names) if name != label]
 
 
-def _parse_row(cells: Sequence[str], names: Sequence[str], file: Path, line: int) -> list[float]:
+def _parse_row(
+    cells: Sequence[str], names: Sequence[str], file: Path, line: int
+) -> list[float]:
     """The numbers of one line."""
     if len(cells) != len(names):
-        raise DataError(f"{file}, line {line}: {len(cells)} values for {len(names)} columns")
+        raise DataError(
+            f"{file}, line {line}: {len(cells)} values for {len(names)} columns"
+        )
     numbers = []
     for name, cell in zip(names, cells, strict=True):
         text = cell.strip()
@@ -154,17 +184,23 @@ def _parse_row(cells: Sequence[str], names: Sequence[str], file: Path, line: int
                 f"{file}, line {line}, column {name!r}: {shown!r} is not a number"
             ) from None
         if not math.isfinite(value):
-            raise DataError(f"{file}, line {line}, column {name!r}: {text} is not finite", FILL)
+            raise DataError(
+                f"{file}, line {line}, column {name!r}: {text} is not finite", FILL
+            )
         numbers.append(value)
     return numbers
 
 
 def _npz(file: Path, label: str) -> ArrayPair:
-    with file.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
+    with (
+        file.open("rb") as stream,
+        np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive,
+    ):
         absent = sorted({"x", "y"} - set(archive.files))
         if absent:
             raise DataError(
-                f"{file} has no array {absent[0]!r}", f"arrays: {', '.join(archive.files)}"
+                f"{file} has no array {absent[0]!r}",
+                f"arrays: {', '.join(archive.files)}",
             )
         return archive["x"], archive["y"]
 
@@ -209,7 +245,9 @@ def _importable(folder: Path) -> Iterator[None]:
 
 
 def _load_module(name: str, folder: Path) -> ModuleType:
-    """The module of this name in ``folder``, loaded afresh, or else an installed module."""
+    """The module of this name in ``folder``, loaded afresh, or else an installed
+    module.
+    """
     path = folder.joinpath(*name.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py")
     file = next((candidate for candidate in candidates if candidate.is_file()), None)

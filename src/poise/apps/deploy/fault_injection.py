@@ -1,7 +1,8 @@
-"""Injected faults of a node in tests and demonstrations: delays, and attacks on its updates.
+"""Injected faults of a node in tests and demonstrations: delays, and attacks on its
+updates.
 
-Only the node's own configuration can enable them (``delay`` and ``[attack]`` in ``node.toml``);
-the server cannot.
+Only the node's own configuration can enable them (``delay`` and ``[attack]`` in
+``node.toml``); the server cannot.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class FaultInjection:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> FaultInjection:
-        """The faults in ``node.toml``: ``delay = 5.0``, and ``[attack]`` as in ``[[attacks]]``."""
+        """The faults in ``node.toml``: ``delay = 5.0``, and ``[attack]`` as in
+        ``[[attacks]]``.
+        """
         delay = config.get("delay", 0.0)
         is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
         require(
@@ -80,7 +83,9 @@ class FaultInjection:
         wire: Wire,
         run: str,
     ) -> Arrivals:
-        """The update that the node sends: its honest work, or the attack's version of it."""
+        """The update that the node sends: its honest work, or the attack's version of
+        it.
+        """
         if self.attack is None:
             return honest
         received = models[assignment.version]
@@ -115,7 +120,11 @@ class FaultInjection:
         with np.load(file, allow_pickle=False) as stored:
             if str(stored[RUN]) != run:
                 return {}
-            return {name: torch.from_numpy(stored[name]) for name in stored.files if name != RUN}
+            return {
+                name: torch.from_numpy(stored[name])
+                for name in stored.files
+                if name != RUN
+            }
 
     def _write_notes(self, notes: NamedVectors, run: str) -> None:
         values = {name: value.cpu().numpy() for name, value in notes.items()}

@@ -1,4 +1,6 @@
-"""The folder of a deployment: addresses, keys, and the configuration and policy of each node."""
+"""The folder of a deployment: addresses, keys, and the configuration and policy of each
+node.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from typing import Any
 
 import tomli_w
 
-from poise.apps.deploy.certificates import check_installed, make_certificates, make_node_key
+from poise.apps.deploy.certificates import (
+    check_installed,
+    make_certificates,
+    make_node_key,
+)
 from poise.apps.deploy.policy import Policy
 from poise.apps.deploy.start_scripts import write_starters
 from poise.core.errors import DataError, InvalidOption, require
@@ -26,13 +32,19 @@ MARK = "POISE_DEPLOY"  # the folder that a process belongs to
 BOOT = "POISE_BOOT"  # identifies one start of a process and of its children
 NODE = "POISE_NODE"  # the folder of the node that a process belongs to
 
-# One file each: a node starts a process for every message, which must not import server code.
+# One file each: a node starts a process for every message, which must not import server
+# code.
 _APPS = {
     "client": "from poise.apps.deploy.node import client_app\n\napp = client_app()\n",
     "server": "from poise.apps.deploy.server import server_app\n\napp = server_app()\n",
 }
 _PROJECT: dict[str, Any] = {
-    "project": {"name": "poise", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
+    "project": {
+        "name": "poise",
+        "version": "1.0.0",
+        "license": "Apache-2.0",
+        "dependencies": [],
+    },
     "tool": {
         "flwr": {
             "app": {
@@ -78,12 +90,16 @@ class Deployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables for Flower's programs, without telemetry or update checks."""
+        """Environment variables for Flower's programs, without telemetry or update
+        checks.
+        """
         return environment(self.path, self.server / "flwr")
 
     def files(self) -> list[str]:
         """All files in the folder, relative to it."""
-        return sorted(str(f.relative_to(self.path)) for f in self.path.rglob("*") if f.is_file())
+        return sorted(
+            str(f.relative_to(self.path)) for f in self.path.rglob("*") if f.is_file()
+        )
 
     def registered(self) -> dict[int, int]:
         """Flower's node id of each client, as registered with its key."""
@@ -103,7 +119,9 @@ class Deployment:
 
 
 def environment(marked: Path, home: Path) -> dict[str, str]:
-    """Environment of a process that belongs to the folder ``marked``; ``home`` is Flower's."""
+    """Environment of a process that belongs to the folder ``marked``; ``home`` is
+    Flower's.
+    """
     return {
         **os.environ,
         MARK: str(marked),
@@ -118,14 +136,19 @@ def environment(marked: Path, home: Path) -> dict[str, str]:
 def open_deployment(path: str | Path) -> Deployment:
     """Open a folder that `make_deployment` created."""
     folder = Path(path).resolve()
-    table = read_toml(folder / "deployment.toml", "create one: poise deploy init DIR --nodes 4")
-    return Deployment(folder, int(table["nodes"]), port=int(table["port"]), host=str(table["host"]))
+    table = read_toml(
+        folder / "deployment.toml", "create one: poise deploy init DIR --nodes 4"
+    )
+    return Deployment(
+        folder, int(table["nodes"]), port=int(table["port"]), host=str(table["host"])
+    )
 
 
 def make_deployment(
     path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK
 ) -> Deployment:
-    """Create a deployment: certificates, keys, configurations, policies and start scripts.
+    """Create a deployment: certificates, keys, configurations, policies and start
+    scripts.
 
     Args:
         path: a new or empty folder.
@@ -162,11 +185,15 @@ def make_deployment(
     for client in range(nodes):
         _write_node(deployment, client, port=ports[client + 1], data=data)
     write_starters(folder, nodes)
-    _write_toml(folder / "deployment.toml", {"nodes": nodes, "host": host, "port": ports[0]})
+    _write_toml(
+        folder / "deployment.toml", {"nodes": nodes, "host": host, "port": ports[0]}
+    )
     return deployment
 
 
-def _write_node(deployment: Deployment, client: int, port: int, data: Mapping[str, Any]) -> None:
+def _write_node(
+    deployment: Deployment, client: int, port: int, data: Mapping[str, Any]
+) -> None:
     """Write the key, the configuration and the policy of a node."""
     folder = deployment.node(client)
     make_node_key(folder)

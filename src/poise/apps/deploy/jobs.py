@@ -1,4 +1,6 @@
-"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it to its end."""
+"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it to its
+end.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def run_deployed(
     observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Run]:
-    """Run every seed of an experiment on the nodes of a deployment, into ``out/seed-<k>``."""
+    """Run every seed of an experiment on the nodes of a deployment, into
+    ``out/seed-<k>``.
+    """
     parts_in(experiment)  # report mistakes in the file before starting a job
     file = str((experiment.path or Path("experiment.toml")).resolve())
     order = {
@@ -89,7 +93,9 @@ def _follow(
 ) -> list[Run]:
     """Start a job and follow its log; returns its runs."""
     if not running(deployment):
-        raise InvalidOption(f"{deployment.path} is not up", f"poise deploy up {deployment.path}")
+        raise InvalidOption(
+            f"{deployment.path} is not up", f"poise deploy up {deployment.path}"
+        )
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     job = deployment.jobs / f"{name}.json"
     job.write_text(json.dumps(order), encoding="utf-8")
@@ -117,7 +123,9 @@ def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
     pid = None
     position = 0
     while True:
-        ended = pid is not None and not alive(pid)  # before reading, so that no last line is lost
+        ended = pid is not None and not alive(
+            pid
+        )  # before reading, so that no last line is lost
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         end_of_line = text.rfind("\n") + 1
         for line in map(json.loads, text[position:end_of_line].splitlines()):

@@ -1,11 +1,12 @@
-"""Start a program of Flower with two fixes: ``python -m poise.apps.deploy.launch PROGRAM …``.
+"""Start a program of Flower with two fixes: ``python -m poise.apps.deploy.launch
+PROGRAM …``.
 
-1. Flower's database times out after five seconds, whatever its address says. While the SuperLink
-   writes a large reply on a busy machine, other nodes would get HTTP 500. Here the timeout is
-   longer.
-2. A SuperNode whose main loop fails (one HTTP 500 is enough) prints the error but never exits,
-   because it waits for its other threads. A supervisor would consider it running. Here an uncaught
-   error ends the process.
+1. Flower's database times out after five seconds, whatever its address says. While the
+   SuperLink writes a large reply on a busy machine, other nodes would get HTTP 500.
+   Here the timeout is longer.
+2. A SuperNode whose main loop fails (one HTTP 500 is enough) prints the error but never
+   exits, because it waits for its other threads. A supervisor would consider it
+   running. Here an uncaught error ends the process.
 """
 
 from __future__ import annotations
@@ -21,14 +22,21 @@ DATABASE_TIMEOUT = 120  # seconds that the SuperLink waits for its own database
 
 
 def extend_database_timeout() -> None:
-    """Set the timeout of Flower's database; call this before Flower reads the setting."""
+    """Set the timeout of Flower's database; call this before Flower reads the
+    setting.
+    """
     constant: Any = import_module("flwr.supercore.constant")
-    settings = {**dict(constant.SQLITE_PRAGMAS), "busy_timeout": str(1000 * DATABASE_TIMEOUT)}
+    settings = {
+        **dict(constant.SQLITE_PRAGMAS),
+        "busy_timeout": str(1000 * DATABASE_TIMEOUT),
+    }
     constant.SQLITE_PRAGMAS = tuple(settings.items())
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program; an uncaught error ends the process, whatever its other threads do."""
+    """Run the program; an uncaught error ends the process, whatever its other threads
+    do.
+    """
     sys.argv = arguments
     extend_database_timeout()
     try:

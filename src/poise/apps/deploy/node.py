@@ -1,4 +1,6 @@
-"""The client app on a node: answers requests within the node's policy, on the node's own data."""
+"""The client app on a node: answers requests within the node's policy, on the node's
+own data.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,16 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
 
 # facts of a request that go into the journal
-JOURNALED = ("kind", "run", "versions", "cohort", "solver", "reports", "metrics", "graph")
+JOURNALED = (
+    "kind",
+    "run",
+    "versions",
+    "cohort",
+    "solver",
+    "reports",
+    "metrics",
+    "graph",
+)
 
 
 def client_app() -> Any:
@@ -72,7 +83,9 @@ def reply_to(flower_message: FlowerMessage, folder: Path) -> NodeMessage:
         request = NodeMessage.read(flower_message)
         reply = answer(request, load_context(folder))
     except DataError as error:  # its text may reveal the node's data
-        reply = _refuse(request, "its node's data do not fit the request; its journal says why")
+        reply = _refuse(
+            request, "its node's data do not fit the request; its journal says why"
+        )
         detail = str(error)
     except PoiseError as error:
         reply = _refuse(request, str(error))
@@ -120,7 +133,9 @@ def load_context(folder: Path) -> NodeContext:
             boot=os.environ.get(BOOT, ""),
         )
     except Exception as error:
-        raise UpdateRefused("its node is not set up correctly; its journal says why") from error
+        raise UpdateRefused(
+            "its node is not set up correctly; its journal says why"
+        ) from error
 
 
 def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
@@ -130,18 +145,30 @@ def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
     kind = str(facts.get("kind"))
     client = facts.get("client")
     if client != context.node_data.client:
-        raise UpdateRefused(f"this node is client {context.node_data.client}, not {client}")
+        raise UpdateRefused(
+            f"this node is client {context.node_data.client}, not {client}"
+        )
     try:
         reply_facts, payloads = HANDLERS[kind](request, context)
     except UpdateRefused as error:
         cause = error.__cause__
         if not isinstance(cause, RuntimeError | ValueError | IndexError | TypeError):
             raise
-        # the local work failed: PyTorch's text may describe samples, so it stays on the node
-        refused = f"its local work failed ({type(cause).__name__}); its journal says why"
+        # the local work failed: PyTorch's text may describe samples, so it stays on the
+        # node
+        refused = (
+            f"its local work failed ({type(cause).__name__}); its journal says why"
+        )
         raise UpdateRefused(refused, error.hint) from cause
-    except (KeyError, TypeError, ValueError, IndexError) as error:  # its text may describe data
-        raise UpdateRefused(f"a request that cannot be read ({type(error).__name__})") from error
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+    ) as error:  # its text may describe data
+        raise UpdateRefused(
+            f"a request that cannot be read ({type(error).__name__})"
+        ) from error
     tensors = {
         tensor_name(k, name): TensorBytes.of(value)
         for k, payload in enumerate(payloads)
@@ -162,8 +189,12 @@ def _register(request: NodeMessage, context: NodeContext) -> Outgoing:
         metrics=plan["metrics"],
         graph=bool(plan.get("graph")),
     )
-    context.policy.allow_channel(build("channel", plan.get("channel", {"name": "plain"})))
-    return outgoing(context.policy, "hello", {**node_data.facts(), "boot": context.boot})
+    context.policy.allow_channel(
+        build("channel", plan.get("channel", {"name": "plain"}))
+    )
+    return outgoing(
+        context.policy, "hello", {**node_data.facts(), "boot": context.boot}
+    )
 
 
 def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
@@ -173,7 +204,11 @@ def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
     solver = build("solver", facts["solver"])
     reports = frozenset(facts["reports"])
     context.policy.allow(
-        solver, node_data.samples, cohort=facts["cohort"], reports=facts["reports"], metrics=()
+        solver,
+        node_data.samples,
+        cohort=facts["cohort"],
+        reports=facts["reports"],
+        metrics=(),
     )
     local = _local_work(facts, solver, node_data)
     context.policy.allow_channel(local.wire.channel)
@@ -245,15 +280,21 @@ def _work_piece(
     shared = received.shared.get(assignment.version, {})
     if MEAN in shared:  # the server sends each client the mean of its own neighbours
         client_state[MEAN] = shared[MEAN]
-    algorithm_state = AlgorithmState(sent=received.shared, client_state={client: client_state})
+    algorithm_state = AlgorithmState(
+        sent=received.shared, client_state={client: client_state}
+    )
     honest = batch.work(local, received.models, reports, algorithm_state)
     return context.fault_injection.apply(
         honest, assignment, models=received.models, wire=local.wire, run=run
     )
 
 
-def _local_work(facts: Mapping[str, Any], solver: Solver, node_data: NodeData) -> LocalWork:
-    """The local work of a request: the task on the node's data, the solver, and the channel."""
+def _local_work(
+    facts: Mapping[str, Any], solver: Solver, node_data: NodeData
+) -> LocalWork:
+    """The local work of a request: the task on the node's data, the solver, and the
+    channel.
+    """
     oracle = _bind_task(facts["task"], node_data)
     channel = build("channel", facts.get("channel", {"name": "plain"}))
     wire = Wire(oracle.layout, channel, tuple(facts.get("personal") or ()))
@@ -263,8 +304,8 @@ def _local_work(facts: Mapping[str, Any], solver: Solver, node_data: NodeData) -
 def _read_models(request: NodeMessage, wire: Wire) -> _ReceivedModels:
     """The models and shared vectors of a request.
 
-    For a client with stored personal entries, the server sends the other entries only; the personal
-    ones are filled with zeros here.
+    For a client with stored personal entries, the server sends the other entries only;
+    the personal ones are filled with zeros here.
     """
     size = wire.layout.size
     models: dict[int, Vector] = {}
@@ -282,7 +323,8 @@ def _read_models(request: NodeMessage, wire: Wire) -> _ReceivedModels:
             models[number] = whole
         elif len(model) != size:
             raise UpdateRefused(
-                f"the model has {len(model)} entries, but the task on these data has {size}"
+                f"the model has {len(model)} entries, but the task on these data has "
+                f"{size}"
             )
     return _ReceivedModels(models, shared)
 
@@ -294,26 +336,33 @@ def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
     wanted = [str(name) for name in facts["metrics"]]
     if not context.policy.metrics:
         raise PolicyRefused(
-            f"its policy does not allow metrics on its data: {', '.join(wanted)} (metrics = false)"
+            f"its policy does not allow metrics on its data: {', '.join(wanted)} "
+            "(metrics = false)"
         )
     oracle = _bind_task(facts["task"], node_data)
     names = frozenset(f"client_{name}" for name in wanted)
     if not names <= oracle.metrics:
-        raise UpdateRefused(f"unknown metrics: {', '.join(sorted(names - oracle.metrics))}")
+        raise UpdateRefused(
+            f"unknown metrics: {', '.join(sorted(names - oracle.metrics))}"
+        )
     theta = request.tensors["0"].vector()
     if facts.get("personal"):
         stored_state = context.client_state_store.read(facts["state"], facts["held"])
         algorithm_state = AlgorithmState(client_state={0: stored_state})
-        theta = PersonalModels(oracle.layout.positions(facts["personal"]), algorithm_state)(
-            theta, 0
-        )
+        theta = PersonalModels(
+            oracle.layout.positions(facts["personal"]), algorithm_state
+        )(theta, 0)
     values = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(values[f"client_{name}"][0]) for name in wanted}
-    return outgoing(context.policy, "measure", {"client": node_data.client, "metrics": metrics})
+    return outgoing(
+        context.policy, "measure", {"client": node_data.client, "metrics": metrics}
+    )
 
 
 def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """The main direction of the node's data, from which the server builds the similarity graph."""
+    """The main direction of the node's data, from which the server builds the
+    similarity graph.
+    """
     from poise.graph import message_of  # imported late: most requests do not need it
 
     node_data = context.node_data
@@ -332,7 +381,9 @@ def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
 
 
 def _identify(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """The node's process; the server asks a silent node for it, to find out if it restarted."""
+    """The node's process; the server asks a silent node for it, to find out if it
+    restarted.
+    """
     facts = {"client": context.node_data.client, "boot": context.boot}
     return outgoing(context.policy, "call", facts)
 
@@ -355,7 +406,9 @@ def _bind_task(table: Mapping[str, Any], node_data: NodeData) -> Any:
 def _write_journal(
     folder: Path, request: Mapping[str, Any], reply: NodeMessage, detail: str
 ) -> None:
-    """Add a line to the node's journal: the request, and what left the node or why nothing did."""
+    """Add a line to the node's journal: the request, and what left the node or why
+    nothing did.
+    """
     line: dict[str, Any] = {"time": time.time()}
     for name in JOURNALED:
         if request.get(name) is not None:

@@ -1,4 +1,6 @@
-"""Checks of a node's folder before the node starts: configuration, keys, policy, port, data."""
+"""Checks of a node's folder before the node starts: configuration, keys, policy, port,
+data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ COMPLETE = "the node needs the complete folder that poise deploy init created fo
 
 
 def check_node(folder: Path) -> NodeData:
-    """The data of the node in this folder; raises if the node could not run or reply."""
+    """The data of the node in this folder; raises if the node could not run or
+    reply.
+    """
     file = folder / "node.toml"
     config = read_toml(file, "give the folder of a node: DIR/node-0")
     _check_config(file, config)
@@ -31,7 +35,9 @@ def check_node(folder: Path) -> NodeData:
     try:
         Policy.of(read_toml(folder / "policy.toml", COMPLETE))
     except InvalidOption as error:
-        raise InvalidOption(f"{folder / 'policy.toml'}: {error.message}", error.hint) from error
+        raise InvalidOption(
+            f"{folder / 'policy.toml'}: {error.message}", error.hint
+        ) from error
     _check_port(file, config["port"])
     try:
         return open_node_data(config["client"], config["data"], folder)
@@ -74,14 +80,17 @@ def _check_file(file: Path, private: bool) -> None:
         raise DataError(f"cannot read {file}: {error.strerror}", COMPLETE) from error
     if private and stat.S_IMODE(mode) & 0o077:
         raise InvalidOption(
-            f"other users can read {file} (mode {stat.S_IMODE(mode):03o})", f"chmod 600 {file}"
+            f"other users can read {file} (mode {stat.S_IMODE(mode):03o})",
+            f"chmod 600 {file}",
         )
 
 
 def _check_port(file: Path, port: int) -> None:
     """Check that the node can listen on its port."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just released is free
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a port just released is free
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:

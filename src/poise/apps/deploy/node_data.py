@@ -30,8 +30,8 @@ class NodeData:
     Args:
         client: the client's number in the deployment.
         shard: its samples.
-        data: the source of a known data set, for the server to compare; None for the node's own
-            data.
+        data: the source of a known data set, for the server to compare; None for the
+            node's own data.
         secret: known to the node only; repeatable noise is derived from it.
     """
 
@@ -80,10 +80,12 @@ class NodeData:
 def open_node_data(client: int, table: Mapping[str, Any], folder: Path) -> NodeData:
     """Open the data that a node's table ``[data]`` names.
 
-    - ``source``: client number ``client`` of ``poise.federation(**table)``, for local tests.
-    - ``file``: ``x`` and ``y`` of an ``.npz``, or a ``.csv`` or ``.parquet`` whose column ``label``
-      holds the labels.
-    - ``callable``: ``module:function``, which is called with ``options`` and returns ``(x, y)``.
+    - ``source``: client number ``client`` of ``poise.federation(**table)``, for local
+      tests.
+    - ``file``: ``x`` and ``y`` of an ``.npz``, or a ``.csv`` or ``.parquet`` whose
+      column ``label`` holds the labels.
+    - ``callable``: ``module:function``, which is called with ``options`` and returns
+      ``(x, y)``.
     - ``classes``: number of classes, if the labels are classes.
     """
     options = dict(table)
@@ -99,7 +101,9 @@ def open_node_data(client: int, table: Mapping[str, Any], folder: Path) -> NodeD
         return NodeData(client, federation.shards([number]), spec)
     unknown = [key for key in options if key not in KEYS]
     if unknown:
-        raise InvalidOption(f"[data] has no key {unknown[0]!r}", suggest(unknown[0], KEYS))
+        raise InvalidOption(
+            f"[data] has no key {unknown[0]!r}", suggest(unknown[0], KEYS)
+        )
     classes = options.get("classes", 0)
     require(
         type(classes) is int and classes >= 0,
@@ -117,11 +121,17 @@ def _load_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> ArrayP
     if "file" in table and "callable" in table:
         raise InvalidOption("[data] names both a file and a callable", example)
     if "file" not in table and "callable" not in table:
-        raise InvalidOption("[data] names neither a source nor a file nor a callable", example)
+        raise InvalidOption(
+            "[data] names neither a source nor a file nor a callable", example
+        )
     if "file" in table:
-        return read_arrays(folder / str(table["file"]), str(table.get("label", "y")), classes)
+        return read_arrays(
+            folder / str(table["file"]), str(table.get("label", "y")), classes
+        )
     options = table.get("options", {})
-    require(isinstance(options, Mapping), f"[data] options must be a table, not {options!r}")
+    require(
+        isinstance(options, Mapping), f"[data] options must be a table, not {options!r}"
+    )
     return call_function(str(table["callable"]), options, folder, classes)
 
 

@@ -1,4 +1,6 @@
-"""Messages for the similarity graph: each node computes a direction from its own data."""
+"""Messages for the similarity graph: each node computes a direction from its own
+data.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ UNIT = 1e-6  # largest deviation of a direction's length from 1
 
 
 def request_directions(transport: Transport, patience: float, size: int) -> Floats:
-    """The directions of all clients, (N, D) with D = ``size``; raises if a node sends none."""
+    """The directions of all clients, (N, D) with D = ``size``; raises if a node sends
+    none.
+    """
     requests = {}
     for client in sorted(transport.nodes):
         facts = {**transport.common_facts("graph", client), "entries": size}
@@ -27,7 +31,9 @@ def request_directions(transport: Transport, patience: float, size: int) -> Floa
         if isinstance(reply, str):
             reason = reply
         else:
-            reason = _refusal_reason(reply, request, node=transport.nodes[client], size=size)
+            reason = _refusal_reason(
+                reply, request, node=transport.nodes[client], size=size
+            )
         if reason or isinstance(reply, str):
             number = transport.number(client)
             raise UpdateRefused(
@@ -39,8 +45,12 @@ def request_directions(transport: Transport, patience: float, size: int) -> Floa
     return np.stack(directions)
 
 
-def _refusal_reason(reply: NodeMessage, request: NodeMessage, node: int, size: int) -> str:
-    """Why the server refuses a direction; empty if it is valid. Completes "client 3 sent …"."""
+def _refusal_reason(
+    reply: NodeMessage, request: NodeMessage, node: int, size: int
+) -> str:
+    """Why the server refuses a direction; empty if it is valid. Completes "client 3
+    sent …".
+    """
     if error := identity_error(reply, node, request.facts["nonce"]):
         return error
     client = reply.facts.get("client")
@@ -49,7 +59,9 @@ def _refusal_reason(reply: NodeMessage, request: NodeMessage, node: int, size: i
     limit = size * torch.float64.itemsize + SLACK
     if reply.size > limit:
         return f"a reply of {reply.size} bytes, more than the limit of {limit}"
-    if set(reply.tensors) != {"0"} or not reply.tensors["0"].fits((size,), torch.float64):
+    if set(reply.tensors) != {"0"} or not reply.tensors["0"].fits(
+        (size,), torch.float64
+    ):
         forms = [f"{list(t.shape)} {t.dtype}"[:60] for t in reply.tensors.values()]
         sent = ", ".join(forms) or "nothing"
         return f"{printable(sent, 200)} instead of [{size}] float64"

@@ -36,8 +36,8 @@ LEAVES = {
     "graph": ("client",),
     "call": ("client", "boot"),
 }
-"""All facts that can leave a node, by kind of request. Beside them, only the updates of ``work``
-and the direction of ``graph`` leave it."""
+"""All facts that can leave a node, by kind of request. Beside them, only the updates of
+``work`` and the direction of ``graph`` leave it."""
 
 GRAPH = "messages for the similarity graph (graph = false)"
 
@@ -54,21 +54,23 @@ class Policy:
         solvers: names of the allowed local solvers.
         max_steps: most local steps in one piece of work.
         max_epochs: most epochs in one piece of work.
-        min_cohort: smallest number of clients at work at the same time, as the server states it.
+        min_cohort: smallest number of clients at work at the same time, as the server
+            states it.
         losses: whether the node reports its mean losses before and after the work.
         metrics: whether the node reports metrics of a model on its data.
-        graph: whether the node sends the main direction of its data, for the similarity graph.
-        graph_noise: standard deviation of Gaussian noise on each entry of that direction, which has
-            length 1.
+        graph: whether the node sends the main direction of its data, for the similarity
+            graph.
+        graph_noise: standard deviation of Gaussian noise on each entry of that
+            direction, which has length 1.
         clip: the node clips updates to this length; 0 for no clipping.
-        noise: standard deviation of Gaussian noise on each entry of an update, in units of
-            ``clip``.
+        noise: standard deviation of Gaussian noise on each entry of an update, in units
+            of ``clip``.
 
     >>> Policy(noise=1.0)
     Traceback (most recent call last):
     ...
-    poise.core.errors.InvalidOption: policy: noise is in units of clip, which is 0 (for example
-    clip = 1.0)
+    poise.core.errors.InvalidOption: policy: noise is in units of clip, which is 0 (for
+    example clip = 1.0)
     """
 
     solvers: tuple[str, ...] = ("prox", "sgd")
@@ -90,7 +92,10 @@ class Policy:
                 f"policy: {name} must be a whole number above 0, not {value!r}",
             )
         for name in ("losses", "metrics", "graph"):
-            require(isinstance(vars(self)[name], bool), f"policy: {name} must be true or false")
+            require(
+                isinstance(vars(self)[name], bool),
+                f"policy: {name} must be true or false",
+            )
         for name in ("clip", "noise", "graph_noise"):
             value = vars(self)[name]
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -99,7 +104,10 @@ class Policy:
                 f"policy: {name} must be 0 or more, not {value!r}",
             )
         are_names = all(isinstance(solver, str) for solver in self.solvers)
-        require(are_names and bool(self.solvers), "policy: solvers must name at least one solver")
+        require(
+            are_names and bool(self.solvers),
+            "policy: solvers must name at least one solver",
+        )
         require(
             not self.noise or self.clip > 0,
             "policy: noise is in units of clip, which is 0",
@@ -115,7 +123,10 @@ class Policy:
                 raise InvalidOption(f"policy: unknown key {key!r}", suggest(key, known))
         options = dict(table)
         if "solvers" in options:
-            require(isinstance(options["solvers"], list), "policy: solvers must be a list of names")
+            require(
+                isinstance(options["solvers"], list),
+                "policy: solvers must be a list of names",
+            )
             options["solvers"] = tuple(options["solvers"])
         return cls(**options)
 
@@ -132,7 +143,9 @@ class Policy:
         metrics: Sequence[str],
         graph: bool = False,
     ) -> None:
-        """Raise `PolicyRefused` if a request goes beyond this policy; the error names the limit."""
+        """Raise `PolicyRefused` if a request goes beyond this policy; the error names
+        the limit.
+        """
         name = str(describe(solver)["name"])
         steps = int(solver.steps_for(np.array([samples]))[0])
         if name not in self.solvers:
@@ -147,9 +160,13 @@ class Policy:
         if reports and not self.losses:
             _refuse(f"reports of {', '.join(sorted(reports))} (losses = false)")
         if self.clip and memory_of(solver) is not None:
-            _refuse(f"the solver {name!r}, which keeps client state, with clipped updates")
+            _refuse(
+                f"the solver {name!r}, which keeps client state, with clipped updates"
+            )
         if metrics and not self.metrics:
-            _refuse(f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)")
+            _refuse(
+                f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)"
+            )
         if graph and not self.graph:
             _refuse(GRAPH)
 
@@ -158,7 +175,11 @@ class Policy:
 
         Clipping limits the length of an update, not of its encoding.
         """
-        if self.clip and channel is not None and not traits_of(channel, ChannelTraits).identity:
+        if (
+            self.clip
+            and channel is not None
+            and not traits_of(channel, ChannelTraits).identity
+        ):
             name = str(describe(channel)["name"])
             _refuse(f"the channel {name!r}, with clipped updates")
 
@@ -182,23 +203,31 @@ def outgoing(
     direction: Floats | None = None,
     secret: bytes = b"",
 ) -> Outgoing:
-    """Everything that leaves a node in reply to one request; no other code sends anything.
+    """Everything that leaves a node in reply to one request; no other code sends
+    anything.
 
-    The facts are those that `LEAVES` lists for this kind of request, without those that the policy
-    withholds. Updates are clipped and made noisy as the policy says. Their noise comes from the
-    system's entropy, so nobody can reproduce it. The noise of the graph's direction is derived from
-    the node's ``secret``: a second request returns the same noise and reveals nothing more.
+    The facts are those that `LEAVES` lists for this kind of request, without those that
+    the policy withholds. Updates are clipped and made noisy as the policy says. Their
+    noise comes from the system's entropy, so nobody can reproduce it. The noise of the
+    graph's direction is derived from the node's ``secret``: a second request returns
+    the same noise and reveals nothing more.
     """
     withheld: set[str] = set()
     if not policy.losses:
         withheld |= {"loss_before", "loss_after"}
     if not policy.metrics:
         withheld.add("metrics")
-    allowed = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
+    allowed = {
+        name: facts[name]
+        for name in LEAVES[kind]
+        if name in facts and name not in withheld
+    }
     payloads: list[NamedVectors] = []
     if kind == "work":
         for piece in arrivals:
-            payload = {name: _protect(rows[0], policy) for name, rows in piece.payload.items()}
+            payload = {
+                name: _protect(rows[0], policy) for name, rows in piece.payload.items()
+            }
             payloads.append(payload)
     if kind == "graph" and policy.graph and direction is not None:
         noisy = _add_graph_noise(direction, policy, secret)
@@ -217,12 +246,16 @@ def _protect(delta: torch.Tensor, policy: Policy) -> torch.Tensor:
         clipped = delta.clone()
     if not policy.noise:
         return clipped
-    noise = np.random.default_rng().normal(0.0, policy.noise * policy.clip, size=len(delta))
+    noise = np.random.default_rng().normal(
+        0.0, policy.noise * policy.clip, size=len(delta)
+    )
     return clipped + torch.from_numpy(noise).to(clipped)
 
 
 def _add_graph_noise(direction: Floats, policy: Policy, secret: bytes) -> Floats:
-    """A noisy direction of length 1; the same direction, noise level and secret give the same."""
+    """A noisy direction of length 1; the same direction, noise level and secret give
+    the same.
+    """
     if not policy.graph_noise:
         return direction
     level = f"{policy.graph_noise!r}".encode()

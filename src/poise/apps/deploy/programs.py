@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poise.apps.deploy.folder import BOOT, LOOPBACK, NODE, Deployment, environment, read_toml
+from poise.apps.deploy.folder import (
+    BOOT,
+    LOOPBACK,
+    NODE,
+    Deployment,
+    environment,
+    read_toml,
+)
 from poise.core.errors import InvalidOption, require
 
 SHORT = 10.0  # seconds; the pause before a restart doubles after a shorter life
@@ -45,16 +52,23 @@ class Child:
     @property
     def pid(self) -> int | None:
         """The id of the process; None if it is not started."""
-        return None if self.process is None else self.process.pid
+        if self.process is None:
+            return None
+        return self.process.pid
 
     def tend(self) -> bool:
-        """Start the process if it is down and its pause is over; whether anything changed."""
+        """Start the process if it is down and its pause is over; whether anything
+        changed.
+        """
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
                 return False
             self._kill_group(self.process.pid)
-            self.pause = min(self.pause * 2, LONGEST) if now - self.started < SHORT else 0.5
+            if now - self.started < SHORT:
+                self.pause = min(self.pause * 2, LONGEST)
+            else:
+                self.pause = 0.5
             self.process = None
             self.due = now + self.pause
             return True
@@ -76,7 +90,9 @@ class Child:
 
     @staticmethod
     def _kill_group(group: int) -> None:
-        """Kill the children of a dead process, which may occupy the port of the next one."""
+        """Kill the children of a dead process, which may occupy the port of the next
+        one.
+        """
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
@@ -95,7 +111,9 @@ def listening(port: int, host: str = LOOPBACK) -> bool:
 
 
 def superlink(deployment: Deployment) -> Child:
-    """Flower's SuperLink, to which nodes connect: TLS, registered keys only, state on disk."""
+    """Flower's SuperLink, to which nodes connect: TLS, registered keys only, state on
+    disk.
+    """
     server = deployment.server
     command = [
         "flower-superlink",
@@ -164,19 +182,31 @@ def supernode(folder: Path, marked: Path, log: Path) -> Child:
 
 def _child(deployment: Deployment, name: str, command: list[str]) -> Child:
     log = deployment.logs / f"{name}.log"
-    return Child(name, _with_launcher(command), environment=deployment.environment, log=log)
+    return Child(
+        name, _with_launcher(command), environment=deployment.environment, log=log
+    )
 
 
 def _with_launcher(command: list[str]) -> list[str]:
-    """The command that starts a program of Flower through `poise.apps.deploy.launch`."""
-    return [sys.executable, "-m", "poise.apps.deploy.launch", program(command[0]), *command[1:]]
+    """The command that starts a program of Flower through
+    `poise.apps.deploy.launch`.
+    """
+    return [
+        sys.executable,
+        "-m",
+        "poise.apps.deploy.launch",
+        program(command[0]),
+        *command[1:],
+    ]
 
 
 def program(name: str) -> str:
     """The path of a program of Flower, which lies beside this Python."""
     file = Path(sys.executable).parent / name
     require(
-        file.exists(), f"deployments need Flower: {file} is missing", "pip install 'poise[flower]'"
+        file.exists(),
+        f"deployments need Flower: {file} is missing",
+        "pip install 'poise[flower]'",
     )
     return str(file)
 
@@ -210,7 +240,12 @@ def flwr(deployment: Deployment, *arguments: str) -> dict[str, Any]:
     except ValueError:
         answer = {}
     if not answer.get("success"):
-        text = answer.get("error-message") or process.stderr or process.stdout or "no answer"
+        text = (
+            answer.get("error-message")
+            or process.stderr
+            or process.stdout
+            or "no answer"
+        )
         one_line = " ".join(str(text).split())
         raise InvalidOption(f"flwr {arguments[0]}: {one_line}")
     return answer

@@ -1,4 +1,6 @@
-"""Registration: before a run, the server asks each node to take part and to describe its data."""
+"""Registration: before a run, the server asks each node to take part and to describe
+its data.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from poise.core.types import Floats
 from poise.data import federation as make_federation
 from poise.training import NODES, OF_CLIENTS, federation_in, parts_in
 
-MAX_SAMPLES = 1_000_000  # that a node may register if the experiment sets no max_samples
+MAX_SAMPLES = (
+    1_000_000  # that a node may register if the experiment sets no max_samples
+)
 
 
 def registered_federation(
@@ -36,25 +40,34 @@ def registered_federation(
     """Register all nodes of an experiment; the held-out data are the server's.
 
     Args:
-        experiment: the experiment; the server does not contact clients in ``[data] without``, which
-            are not part of the federation.
+        experiment: the experiment; the server does not contact clients in ``[data]
+            without``, which are not part of the federation.
         seed: the seed of the run.
         transport: the connection to the nodes.
         patience: seconds to wait for the registrations.
-        gone: clients of an unlearning request with their numbers of samples. The server does not
-            contact them, but they count until the request removes them.
+        gone: clients of an unlearning request with their numbers of samples. The server
+            does not contact them, but they count until the request removes them.
         score: the metric that an unlearning request measures on the remaining nodes.
     """
     data = experiment.table("data")
-    known = None if data.get("source") in (None, NODES) else federation_in(experiment, seed)
+    if data.get("source") in (None, NODES):
+        known = None
+    else:
+        known = federation_in(experiment, seed)
     excluded = [int(c) for c in data.get("without", ())]
     nodes = len(transport.nodes)
     if known is not None and known.clients + len(excluded) != nodes:
         clients = known.clients + len(excluded)
-        raise InvalidOption(f"[data] clients = {clients}, but the deployment has {nodes} nodes")
+        raise InvalidOption(
+            f"[data] clients = {clients}, but the deployment has {nodes} nodes"
+        )
     members = _members(excluded, nodes)
     registrations = _register_nodes(
-        experiment, transport.among(members), patience=patience, gone=gone or {}, score=score
+        experiment,
+        transport.among(members),
+        patience=patience,
+        gone=gone or {},
+        score=score,
     )
     if known is None:
         limits = [int(data.get("max_samples", MAX_SAMPLES))] * len(registrations)
@@ -63,7 +76,8 @@ def registered_federation(
         check_registered(registrations, known.spec, most=known.sizes, members=members)
 
     def request_graph(size: int) -> Floats:
-        # `current` is the transport to the nodes that take part at the time of the request
+        # `current` is the transport to the nodes that take part at the time of the
+        # request
         return request_directions(current(), patience, size)
 
     remote = Remote(
@@ -83,7 +97,9 @@ def registered_federation(
 
 
 def _importance_of(members: list[int], importance: Any, nodes: int) -> Any:
-    """``[data] importance`` of the members: a name as it is, or the numbers of the members."""
+    """``[data] importance`` of the members: a name as it is, or the numbers of the
+    members.
+    """
     if isinstance(importance, str):
         return importance
     require(len(importance) == nodes, f"[data] importance must be {nodes} numbers")
@@ -110,12 +126,16 @@ def _register_nodes(
     gone: Mapping[int, int],
     score: str,
 ) -> list[Mapping[str, Any]]:
-    """The registration of each node, in the order of the clients; raises if a node refuses."""
+    """The registration of each node, in the order of the clients; raises if a node
+    refuses.
+    """
     present = [client for client in sorted(transport.nodes) if client not in gone]
     plan = _plan(experiment, cohort=len(present), score=score)
     requests = {}
     for client in present:
-        requests[client] = NodeMessage({**transport.common_facts("hello", client), **plan})
+        requests[client] = NodeMessage(
+            {**transport.common_facts("hello", client), **plan}
+        )
     replies = transport.ask(requests, patience)
     hint = "lower the request, or ask the node's operator to raise the limit"
     if score:
@@ -146,7 +166,9 @@ def _plan(experiment: Experiment, cohort: int, score: str) -> dict[str, Any]:
         "solver": describe(parts.solver),
         "channel": describe(parts.channel),
         "reports": sorted(parts.reports),
-        "metrics": sorted(metric for metric in metrics if metric.startswith(OF_CLIENTS)),
+        "metrics": sorted(
+            metric for metric in metrics if metric.startswith(OF_CLIENTS)
+        ),
         "cohort": cohort,
         "graph": "adjacency" in parts.weighting.needs or parts.perturbs,
     }
@@ -164,10 +186,14 @@ def _read_registration(
     if "refused" in reply.facts:
         reason = printable(reply.facts["refused"])
         raise UpdateRefused(f"client {client} does not take part: {reason}", hint)
-    answers_request = all(reply.facts.get(k) == request.facts[k] for k in ("nonce", "client"))
+    answers_request = all(
+        reply.facts.get(k) == request.facts[k] for k in ("nonce", "client")
+    )
     if reply.sender != node or not answers_request:
         raise UpdateRefused(f"client {client} sent a reply to another request")
-    return {name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")}
+    return {
+        name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")
+    }
 
 
 def _load_held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:

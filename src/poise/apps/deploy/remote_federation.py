@@ -1,4 +1,6 @@
-"""The federation as the server of a deployment sees it: registered facts, but no samples."""
+"""The federation as the server of a deployment sees it: registered facts, but no
+samples.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 
 NO_DATA = "use parts that need only updates"
-SERVER_KEYS = ("importance", "without")  # keys of [data] that do not affect a node's samples
+SERVER_KEYS = (
+    "importance",
+    "without",
+)  # keys of [data] that do not affect a node's samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +36,10 @@ class Remote:
         weighing: ``size``, ``equal``, or the importance of each client.
         test_shard: the server's held-out samples.
         spec: the experiment's ``[data]``.
-        graph: requests the nodes' directions for the similarity graph, (N, D); None if the graph is
-            not available.
-        chosen: each client's number in the deployment, if clients have left; None: client i is node
-            i.
+        graph: requests the nodes' directions for the similarity graph, (N, D); None if
+            the graph is not available.
+        chosen: each client's number in the deployment, if clients have left; None:
+            client i is node i.
     """
 
     registered: Sequence[Mapping[str, Any]]
@@ -54,8 +59,12 @@ class Remote:
 
     @property
     def members(self) -> Ints:
-        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has left."""
-        return np.arange(self.clients) if self.chosen is None else self.chosen
+        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has
+        left.
+        """
+        if self.chosen is None:
+            return np.arange(self.clients)
+        return self.chosen
 
     @cached_property
     def sizes(self) -> Ints:
@@ -93,7 +102,9 @@ class Remote:
         return placeholder_samples(tuple(first["shape"]), first["classes"])
 
     def shards(self, clients: Ints) -> Shards:
-        """Empty shards: the server knows the form of the clients' samples, but has none."""
+        """Empty shards: the server knows the form of the clients' samples, but has
+        none.
+        """
         no_rows = torch.zeros(0, dtype=torch.int64)
         offsets = np.zeros(len(clients) + 1, dtype=np.int64)
         pool = self._form
@@ -117,14 +128,18 @@ class Remote:
         return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
-        """The federation without these clients; the others keep their order (`members`)."""
+        """The federation without these clients; the others keep their order
+        (`members`).
+        """
         gone = sorted({int(c) for c in clients})
         require(
             all(0 <= c < self.clients for c in gone),
             f"without: there is no client {max(gone, default=0)}",
         )
         remaining = np.delete(np.arange(self.clients), gone)
-        require(len(remaining) > 0, f"without: no client of {self.clients} would be left")
+        require(
+            len(remaining) > 0, f"without: no client of {self.clients} would be left"
+        )
         weighing = self.weighing
         if not isinstance(weighing, str):
             weighing = np.asarray(weighing)[remaining]
@@ -158,29 +173,40 @@ def check_registered(
     most: Sequence[int] | Ints | None = None,
     members: Sequence[int] | Ints | None = None,
 ) -> None:
-    """Raise if registrations are invalid, do not fit each other, or contradict the experiment.
+    """Raise if registrations are invalid, do not fit each other, or contradict the
+    experiment.
 
     Args:
         registrations: of all nodes, in the order of the clients.
         spec: the experiment's ``[data]``, if it names a data source; None otherwise.
-        most: the largest number of samples that each client may register. A client with more
-            samples has more weight, so an unlimited number would invite false claims.
-        members: the clients' numbers in the deployment, if they differ from their order.
+        most: the largest number of samples that each client may register. A client with
+            more samples has more weight, so an unlimited number would invite false
+            claims.
+        members: the clients' numbers in the deployment, if they differ from their
+            order.
     """
     numbers = list(range(len(registrations)) if members is None else map(int, members))
     first = registrations[0]
     for index, (client, facts) in enumerate(zip(numbers, registrations, strict=True)):
         samples = facts.get("samples")
         has_samples = type(samples) is int and samples >= 1
-        has_shape = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
+        has_shape = (
+            isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
+        )
         has_data = isinstance(facts.get("data"), Mapping | None)
         require(
             has_samples and has_shape and has_data,
-            f"client {client} registered {samples!r} samples: its registration is invalid",
+            (
+                f"client {client} registered {samples!r} samples: its registration is "
+                "invalid"
+            ),
         )
         if most is not None and facts["samples"] > most[index]:
             raise InvalidOption(
-                f"client {client} registered {samples} samples, and can have {most[index]}",
+                (
+                    f"client {client} registered {samples} samples, and can have "
+                    f"{most[index]}"
+                ),
                 "ask its operator; if the number is right, raise [data] max_samples",
             )
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
@@ -195,7 +221,9 @@ def check_registered(
             _check_source(client, source, spec)
 
 
-def _check_source(client: int, node_source: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+def _check_source(
+    client: int, node_source: Mapping[str, Any], spec: Mapping[str, Any]
+) -> None:
     """Raise if a node's data source differs from the experiment's."""
     experiment_source = {**spec, "client": client}
     for key in sorted(experiment_source.keys() | node_source.keys()):
@@ -207,5 +235,8 @@ def _check_source(client: int, node_source: Mapping[str, Any], spec: Mapping[str
             raise InvalidOption(
                 f"[data] {key} = {wanted!r}, but client {client}'s node holds "
                 f"{key} = {registered!r}",
-                "create the deployment for this experiment: poise deploy init DIR --like exp.toml",
+                (
+                    "create the deployment for this experiment: poise deploy init DIR "
+                    "--like exp.toml"
+                ),
             )

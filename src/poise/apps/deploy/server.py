@@ -1,4 +1,6 @@
-"""The server app of a deployment: runs the engine beside the SuperLink, on the nodes."""
+"""The server app of a deployment: runs the engine beside the SuperLink, on the
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
 from poise.core.types import Ints, Record
 from poise.ledger.run import Run, open_run
-from poise.training import Composition, begin, compose, recorded, refuse_branch, resume_run
+from poise.training import (
+    Composition,
+    begin,
+    compose,
+    recorded,
+    refuse_branch,
+    resume_run,
+)
 from poise.unlearning.histories import Histories
 from poise.unlearning.operation import fulfil
 from poise.unlearning.request import checked_clients
@@ -54,7 +63,9 @@ def main(grid: Grid, context: Context) -> None:
     job.log(pid=os.getpid())
     try:
         with job.logged_warnings():
-            runs = job.run(Transport(ReplyReceiver(grid), deployment.registered(), run=name))
+            runs = job.run(
+                Transport(ReplyReceiver(grid), deployment.registered(), run=name)
+            )
         for run in runs:
             job.log(run=str(run))
         job.log(done=True)
@@ -74,7 +85,9 @@ def main(grid: Grid, context: Context) -> None:
 
 @dataclass(frozen=True)
 class DeployedJob:
-    """A requested run: a JSON file with the order, and a log beside it with the progress."""
+    """A requested run: a JSON file with the order, and a log beside it with the
+    progress.
+    """
 
     file: Path
 
@@ -92,7 +105,9 @@ class DeployedJob:
         """Write warnings inside the block into the log, above all those of an audit."""
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: self.log(warning=str(message))
+            warnings.showwarning = lambda message, *_, **__: self.log(
+                warning=str(message)
+            )
             yield
 
     def run(self, transport: Transport) -> list[Path]:
@@ -106,7 +121,9 @@ class DeployedJob:
         runs = []
         for seed in order["seeds"] or experiment.seeds:
             folder = Path(order["out"]) / f"seed-{seed}"
-            composition, members = self._compose(experiment, seed, transport, folder=folder)
+            composition, members = self._compose(
+                experiment, seed, transport, folder=folder
+            )
             with connected(members), experiment.located():
                 run = begin(composition, folder, [self._log_round], self.stop)
             runs.append(_path(run))
@@ -125,26 +142,35 @@ class DeployedJob:
 
     def _log_round(self, record: Record) -> None:
         """Write a finished round into the log."""
-        metrics = {k: float(v) for k, v in record.metrics.items() if isinstance(v, float)}
+        metrics = {
+            k: float(v) for k, v in record.metrics.items() if isinstance(v, float)
+        }
         refused = [[refusal.client, refusal.reason] for refusal in record.refusals]
-        self.log(round=record.index, seconds=record.seconds, metrics=metrics, refused=refused)
+        self.log(
+            round=record.index, seconds=record.seconds, metrics=metrics, refused=refused
+        )
 
     def _unlearn(self, order: Mapping[str, Any], transport: Transport) -> Path:
-        """Unlearn clients on the remaining nodes; unlearned clients receive no requests."""
+        """Unlearn clients on the remaining nodes; unlearned clients receive no
+        requests.
+        """
         request = UnlearnRequest(**order["request"])
         out = None if request.out is None else Path(request.out)
         histories = Histories.of(open_run(order["unlearn"]), out)
         root = histories.root
         begun = histories.open_request
         requested = checked_clients(request.clients, root.clients, histories.unlearned)
-        gone = sorted({*histories.unlearned, *requested, *(begun.clients if begun else ())})
+        gone = sorted(
+            {*histories.unlearned, *requested, *(begun.clients if begun else ())}
+        )
         sizes = root.array("sizes")
         assert root.path is not None
         assert sizes is not None
         experiment = recorded(root.path)
         if not _on_nodes(experiment):
             raise InvalidOption(
-                f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …"
+                f"{root.path} was not trained on nodes",
+                f"poise unlearn {root.path} --clients …",
             )
         state = _state_name(root.path / "without" / str(gone))
         transport = replace(transport, task=experiment.table("task"), state=state)
@@ -160,7 +186,11 @@ class DeployedJob:
         remaining = federation.without(gone).members.tolist()
         with connected(transport.among(remaining)):
             unlearned = fulfil(
-                root, request, federation=federation, callbacks=[self._log_round], stop=self.stop
+                root,
+                request,
+                federation=federation,
+                callbacks=[self._log_round],
+                stop=self.stop,
             )
         return _path(unlearned.run)
 
@@ -174,7 +204,9 @@ class DeployedJob:
         federation = registered_federation(
             experiment, seed, transport=transport, patience=backend.patience
         )
-        composition = compose(experiment, seed, federation).with_options(backend=backend)
+        composition = compose(experiment, seed, federation).with_options(
+            backend=backend
+        )
         if "bad_updates" not in experiment.table("run"):
             # by default, the mistake of one node does not end the run
             composition = composition.with_options(bad_updates="drop")
@@ -207,7 +239,9 @@ def _on_nodes(experiment: Experiment) -> bool:
 
 
 def _check_sizes(federation: Remote, sizes: Ints) -> None:
-    """Raise if a client's data changed: guarantees hold for the data of the training."""
+    """Raise if a client's data changed: guarantees hold for the data of the
+    training.
+    """
     for client in np.flatnonzero(federation.sizes != sizes):
         raise IncompatibleParts(
             f"client {federation.members[client]} has {federation.sizes[client]} samples now, "
@@ -218,4 +252,6 @@ def _check_sizes(federation: Remote, sizes: Ints) -> None:
 
 def _score(run: Run) -> str:
     """The metric that retraining aims at: accuracy if the run has it, else the loss."""
-    return ACCURACY if any(name.endswith("accuracy") for name in run.metrics) else LOSSES[0]
+    if any(name.endswith("accuracy") for name in run.metrics):
+        return ACCURACY
+    return LOSSES[0]

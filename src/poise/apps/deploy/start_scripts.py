@@ -1,7 +1,8 @@
-"""Files that start a deployment without ``poise deploy up``: scripts, systemd units, containers.
+"""Files that start a deployment without ``poise deploy up``: scripts, systemd units,
+containers.
 
-The files do not name this machine. They name the deployment's folder by its absolute path only
-where systemd and Flower require it.
+The files do not name this machine. They name the deployment's folder by its absolute
+path only where systemd and Flower require it.
 """
 
 from __future__ import annotations
@@ -100,14 +101,20 @@ def write_starters(folder: Path, nodes: int) -> None:
     )
 
 
-def _write_script_and_unit(folder: Path, description: str, command: str, unit: str) -> None:
+def _write_script_and_unit(
+    folder: Path, description: str, command: str, unit: str
+) -> None:
     """Write a start script and the systemd unit that runs it."""
     script = folder / "start.sh"
-    script.write_text(_SCRIPT.format(description=description, verb=command), encoding="utf-8")
+    script.write_text(
+        _SCRIPT.format(description=description, verb=command), encoding="utf-8"
+    )
     script.chmod(0o755)
     # systemd expands %, unless it is doubled
     text = _UNIT.format(
-        description=description.replace("%", "%%"), folder=str(folder).replace("%", "%%"), name=unit
+        description=description.replace("%", "%%"),
+        folder=str(folder).replace("%", "%%"),
+        name=unit,
     )
     (folder / unit).write_text(text, encoding="utf-8")
 
@@ -118,12 +125,19 @@ def _unit_name(folder: Path, name: str) -> str:
 
 
 def _compose(folder: Path, names: list[str]) -> str:
-    """The compose file; the server mounts the whole folder, each node its own folder only."""
+    """The compose file; the server mounts the whole folder, each node its own folder
+    only.
+    """
     whole = _quoted(str(folder))
-    services = [_SERVICE.format(name="server", verb="server", inside=whole, outside=whole)]
+    services = [
+        _SERVICE.format(name="server", verb="server", inside=whole, outside=whole)
+    ]
     for name in names:
         service = _SERVICE.format(
-            name=name, verb="node", inside=_quoted("/node"), outside=_quoted(f"./{name}")
+            name=name,
+            verb="node",
+            inside=_quoted("/node"),
+            outside=_quoted(f"./{name}"),
         )
         services.append(service)
     owner = f"{os.getuid()}:{os.getgid()}"
@@ -131,5 +145,7 @@ def _compose(folder: Path, names: list[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A quoted YAML string; dollar signs are doubled, as compose expands single ones."""
+    """A quoted YAML string; dollar signs are doubled, as compose expands single
+    ones.
+    """
     return json.dumps(text.replace("$", "$$"))

@@ -1,7 +1,8 @@
-"""Keep the processes of a deployment alive: ``python -m poise.apps.deploy.supervisor DIR``.
+"""Keep the processes of a deployment alive: ``python -m poise.apps.deploy.supervisor
+DIR``.
 
-The supervisor restarts a process that ends, after a pause that grows while the process keeps ending
-at once. SIGTERM stops all processes.
+The supervisor restarts a process that ends, after a pause that grows while the process
+keeps ending at once. SIGTERM stops all processes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from pathlib import Path
 from types import FrameType
 
 from poise.apps.deploy.folder import Deployment, open_deployment
-from poise.apps.deploy.programs import Child, listening, register, superexec, superlink, supernode
+from poise.apps.deploy.programs import (
+    Child,
+    listening,
+    register,
+    superexec,
+    superlink,
+    supernode,
+)
 from poise.core.errors import InvalidOption
 
 GRACE = 8.0  # seconds between SIGTERM and SIGKILL
@@ -42,7 +50,9 @@ class ProcessGroup:
         for child in reversed(self.children):
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline and any(child.running for child in self.children):
+        while time.monotonic() < deadline and any(
+            child.running for child in self.children
+        ):
             time.sleep(0.1)
         for child in self.children:
             child.signal(signal.SIGKILL)
@@ -94,7 +104,8 @@ class Supervisor(ProcessGroup):
             if self.stopping or time.monotonic() > deadline:
                 port = self.deployment.port
                 raise InvalidOption(
-                    f"the SuperLink does not listen on port {port}", "see logs/superlink.log"
+                    f"the SuperLink does not listen on port {port}",
+                    "see logs/superlink.log",
                 )
             if self.tend():
                 self._write("starting")
@@ -102,7 +113,8 @@ class Supervisor(ProcessGroup):
 
     def _write(self, status: str, error: str = "") -> None:
         processes = {
-            child.name: {"pid": child.pid, "starts": child.starts} for child in self.children
+            child.name: {"pid": child.pid, "starts": child.starts}
+            for child in self.children
         }
         state = {
             "status": status,
@@ -133,4 +145,6 @@ def run_node(path: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    Supervisor(open_deployment(sys.argv[1]), nodes="--server-only" not in sys.argv[2:]).run()
+    Supervisor(
+        open_deployment(sys.argv[1]), nodes="--server-only" not in sys.argv[2:]
+    ).run()

@@ -24,24 +24,28 @@ from poise.training import federation_in
 def score(run: Run, name: str) -> float:
     """A score of a run by its name.
 
-    - ``rounds_to:0.9``: rounds until the accuracy reaches a target. A target that the run did not
-      reach counts as one round more than the run has, which favours the slower method.
-    - ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``: a metric at the end, at half time,
-      and on average.
+    - ``rounds_to:0.9``: rounds until the accuracy reaches a target. A target that the
+      run did not reach counts as one round more than the run has, which favours the
+      slower method.
+    - ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``: a metric at the end, at
+      half time, and on average.
     - ``smoothness``: of the accuracy.
     - ``worst:client_test_accuracy``: the lowest final value of all clients.
     - ``spread:client_loss``: the standard deviation over the clients.
-    - ``surrogate:client_loss``: Σ q_i L_i with q_i in proportion to p_i times the number of
-      aggregations with client i. Weights that ignore how often each client answers minimise it.
-    - ``weight:flip ratio>0``: mean coefficient over mean base weight of the clients whose trait
-      meets the condition; nan if the clients do not have the trait.
-    - ``distinct_clients``, ``distinct_classes``: means over the rounds; with ``:late``, over the
-      second half.
-    - ``homogeneity``: of the similarity graph of the run's clients, computed from its experiment.
-    - ``retraining``, ``forgotten:2``, …: scores of unlearning requests (`score_of_requests`).
+    - ``surrogate:client_loss``: Σ q_i L_i with q_i in proportion to p_i times the
+      number of aggregations with client i. Weights that ignore how often each client
+      answers minimise it.
+    - ``weight:flip ratio>0``: mean coefficient over mean base weight of the clients
+      whose trait meets the condition; nan if the clients do not have the trait.
+    - ``distinct_clients``, ``distinct_classes``: means over the rounds; with ``:late``,
+      over the second half.
+    - ``homogeneity``: of the similarity graph of the run's clients, computed from its
+      experiment.
+    - ``retraining``, ``forgotten:2``, …: scores of unlearning requests
+      (`score_of_requests`).
 
-    ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth of the
-    measurements.
+    ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth
+    of the measurements.
     """
     kind, _, rest = name.partition(":")
     if kind in SCORES:
@@ -79,7 +83,9 @@ def score(run: Run, name: str) -> float:
 def _score_per_client(run: Run, kind: str, metric: str) -> float:
     """A score of a metric per client: ``worst``, ``spread`` or ``surrogate``."""
     values = run.metric(metric)
-    require(values.ndim == 2, f"{kind}:{metric}: {metric} has one value, not one per client")
+    require(
+        values.ndim == 2, f"{kind}:{metric}: {metric} has one value, not one per client"
+    )
     measured = values[~np.isnan(values).all(axis=1)]
     last = measured[-max(1, len(measured) // 20) :]
     if kind == "worst":
@@ -109,7 +115,9 @@ _COUNTS: dict[str, Callable[[Run], Any]] = {
 
 @dataclass(frozen=True)
 class SimilaritySummary:
-    """A similarity graph in short: homogeneity, ``-ln mis`` of its pairs, nonzero eigenvalues."""
+    """A similarity graph in short: homogeneity, ``-ln mis`` of its pairs, nonzero
+    eigenvalues.
+    """
 
     homogeneity: float
     edges: Floats
@@ -117,20 +125,29 @@ class SimilaritySummary:
 
 
 def client_similarity(run: Run) -> SimilaritySummary:
-    """The similarity of a run's clients, from their data, which its experiment describes."""
+    """The similarity of a run's clients, from their data, which its experiment
+    describes.
+    """
     return _client_similarity(run.experiment, int(run.meta["seed"]))
 
 
 @lru_cache(maxsize=256)
 def _client_similarity(experiment: str, seed: int) -> SimilaritySummary:
     graph = similarity(federation_in(parse(experiment), seed))
-    return SimilaritySummary(graph.homogeneity, graph.edges, spectrum=graph.spectrum[1:])
+    return SimilaritySummary(
+        graph.homogeneity, graph.edges, spectrum=graph.spectrum[1:]
+    )
 
 
 def _surrogate_importance(run: Run) -> np.ndarray:
-    """Importance of each client in the problem that time-blind weights solve; sums to 1."""
+    """Importance of each client in the problem that time-blind weights solve; sums to
+    1.
+    """
     importance = run.array("importance")
-    require(importance is not None, "surrogate: the run does not store the clients' importance")
+    require(
+        importance is not None,
+        "surrogate: the run does not store the clients' importance",
+    )
     assert importance is not None
     aggregations = np.bincount(scores.participations(run)[1], minlength=len(importance))
     weights = importance * aggregations
@@ -138,13 +155,19 @@ def _surrogate_importance(run: Run) -> np.ndarray:
 
 
 def _weight_gain(run: Run, condition: str) -> float:
-    """Mean coefficient over mean base weight of the clients whose trait meets a condition."""
+    """Mean coefficient over mean base weight of the clients whose trait meets a
+    condition.
+    """
     match = re.fullmatch(r"(.+)([<>])(.+)", condition)
     require(
-        match is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0"
+        match is not None,
+        f"weight:{condition} has no condition",
+        "for example weight:flip ratio>0",
     )
     assert match is not None
-    trait, relation, number = match[1].strip(), match[2], float(match[3])
+    trait = match[1].strip()
+    relation = match[2]
+    number = float(match[3])
     values = run.traits.get(trait)
     if values is None:
         return float("nan")
@@ -166,22 +189,25 @@ class ClaimVerdict:
     measured: str
 
 
-def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> ClaimVerdict:
+def judge(
+    claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
+) -> ClaimVerdict:
     """Whether a claim about two arms, left and right, holds.
 
     - ``at_most = r``: mean(left) <= r * mean(right).
-    - ``relation = "above"`` or ``"below"``: the paired difference over seeds has that sign; with
-      ``significant = true``, its 95 % interval excludes 0; with ``every_seed = true``, every single
-      seed has that sign.
+    - ``relation = "above"`` or ``"below"``: the paired difference over seeds has that
+      sign; with ``significant = true``, its 95 % interval excludes 0; with ``every_seed
+      = true``, every single seed has that sign.
     - ``within = r``: the means differ by at most the share r.
     - ``apart_at_most = x``: the means differ by at most x.
     - ``above_by = x``: the left mean is x or more above the right one.
     - ``no_difference = true``: the 95 % interval of the paired difference contains 0.
-    - ``in_band = true``: the left mean lies between the lowest and the highest run of the right.
+    - ``in_band = true``: the left mean lies between the lowest and the highest run of
+      the right.
     - ``between = [a, b]``: the left mean alone lies in this interval.
     - ``right_cell = c``: the right arm is measured in the cell c.
-    - ``than_cell = c``: compares left - right in ``cell`` with left - right in c; "below" means
-      that the first difference is smaller.
+    - ``than_cell = c``: compares left - right in ``cell`` with left - right in c;
+      "below" means that the first difference is smaller.
     """
     if "between" in claim:
         cell = claim.get("cell", "")
@@ -221,7 +247,9 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
 def _sides(
     claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The two compared sides, one value per seed: two arms, or their differences in two cells."""
+    """The two compared sides, one value per seed: two arms, or their differences in two
+    cells.
+    """
 
     def values(cell: str, side: str) -> np.ndarray:
         return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])
@@ -238,7 +266,9 @@ def _sides(
 def _judge_between(claim: Mapping[str, Any], values: np.ndarray) -> ClaimVerdict:
     mean, half = paired(values)
     low, high = claim["between"]
-    return ClaimVerdict(str(claim["text"]), low <= mean <= high, f"{mean:.4g} ± {half:.2g}")
+    return ClaimVerdict(
+        str(claim["text"]), low <= mean <= high, f"{mean:.4g} ± {half:.2g}"
+    )
 
 
 def paired(differences: np.ndarray) -> tuple[float, float]:

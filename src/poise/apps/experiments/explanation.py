@@ -28,13 +28,16 @@ def explain_named(
     Args:
         target: the file, the folder, or the name of a preset.
         changes: ``table.key=value``, for a file.
-        seed: the seed of the federation and the initial model; by default, the experiment's first.
+        seed: the seed of the federation and the initial model; by default, the
+            experiment's first.
         cell: the cell of a reproduction; its first by default.
         arm: the arm of a reproduction; its first by default.
         scale: the scale of a reproduction.
     """
     path = Path(target)
-    is_preset_file = path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts
+    is_preset_file = (
+        path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts
+    )
     if target in presets() or is_preset_file:
         reproduction = load_reproduction(path.stem if is_preset_file else target, scale)
         return _explain_preset(reproduction, seed, cell=cell, arm=arm)
@@ -57,7 +60,10 @@ def _composition(target: str, changes: Iterable[str], seed: int | None) -> Compo
 
 
 def bounds_of(
-    target: str, explanation: Explanation, changes: Iterable[str] = (), seed: int | None = None
+    target: str,
+    explanation: Explanation,
+    changes: Iterable[str] = (),
+    seed: int | None = None,
 ) -> BoundsVsRun | None:
     """Bound, predicted bias and, for a run folder, the measured curve.
 
@@ -77,12 +83,15 @@ def _explain_preset(
     cells = reproduction.cells
     cell = cell or cells[0]
     if cell not in cells:
-        raise InvalidOption(f"{reproduction.name} has no cell {cell!r}", suggest(cell, cells))
+        raise InvalidOption(
+            f"{reproduction.name} has no cell {cell!r}", suggest(cell, cells)
+        )
     arms = reproduction.arms_of(cell)
     arm = arm or arms[0]
     if arm not in arms:
         raise InvalidOption(
-            f"{reproduction.name} has no arm {arm!r} in cell {cell!r}", suggest(arm, arms)
+            f"{reproduction.name} has no arm {arm!r} in cell {cell!r}",
+            suggest(arm, arms),
         )
     experiment = reproduction.experiment(cell, arm)
     name = " · ".join(part for part in (reproduction.name, cell, arm) if part)

@@ -1,4 +1,6 @@
-"""Inspection of a federation before training: sizes, classes and similarity of its clients."""
+"""Inspection of a federation before training: sizes, classes and similarity of its
+clients.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Inspection:
 
     @cached_property
     def divergences(self) -> dict[str, Floats]:
-        """Distances of the clients' class distributions from the overall one, by name."""
+        """Distances of the clients' class distributions from the overall one, by
+        name.
+        """
         if self.label_counts is None:
             return {}
         counts = self.label_counts
@@ -106,6 +110,7 @@ def federation_of(target: str, changes: Iterable[str], seed: int = 0) -> Federat
         return federation_in(parse(text, overrides=overrides), seed)
     if not Path(target).exists():
         raise InvalidOption(
-            f"{target!r} is neither an experiment file nor a data source", suggest(target, SOURCES)
+            f"{target!r} is neither an experiment file nor a data source",
+            suggest(target, SOURCES),
         )
     return federation_in(load(target, overrides), seed)

@@ -1,20 +1,25 @@
-"""Reproductions: the comparisons of a paper as data (cells, arms, published figures, claims).
+"""Reproductions: the comparisons of a paper as data (cells, arms, published figures,
+claims).
 
 A preset is a TOML file with these keys:
 
     title, source, notes
     [base.*]                      tables of the experiment that all runs share
-    [cells.NAME.*]                settings to compare in (for example, data): changes to [base];
+    [cells.NAME.*]                settings to compare in (for example, data): changes to
+    [base];
                                   arms = [...] if the cell has only some arms
     [arms.NAME.*]                 methods to compare: changes to [base]
-    [cells.NAME.scales.SCALE.*]   changes of a scale in one cell (for example, its model)
-    [cells.NAME.arms.ARM.*]       changes of an arm in one cell (for example, its learning rate)
-    [scales.NAME.*]               changes of a scale (small, paper) to everything; seeds under run;
+    [cells.NAME.scales.SCALE.*]   changes of a scale in one cell (for example, its
+    model) [cells.NAME.arms.ARM.*]       changes of an arm in one cell (for example, its
+    learning rate) [scales.NAME.*]               changes of a scale (small, paper) to
+    everything; seeds under run;
                                   cells.NAME.* for one cell
     [scales.NAME] leaves_out      cells and arms that the scale does not have
-    [base.requests]               unlearning requests after the training (`Requests`); also in
+    [base.requests]               unlearning requests after the training (`Requests`);
+    also in
                                   cells, arms and scales
-    [[expected]]                  cell, arm, score, paper: the published figure, as a number or an
+    [[expected]]                  cell, arm, score, paper: the published figure, as a
+    number or an
                                   interval
     also = [...]                  more scores to show
     [[claims]]                    claims of the paper, as relations between two arms
@@ -28,7 +33,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poise.apps.experiments.unlearning_arms import Observe, Requests, fulfil_all, trained
+from poise.apps.experiments.unlearning_arms import (
+    Observe,
+    Requests,
+    fulfil_all,
+    trained,
+)
 from poise.config.experiment import Experiment
 from poise.config.presets import PAPERS
 from poise.core.errors import InvalidOption, suggest
@@ -52,7 +62,9 @@ class Reproduction:
     def cells(self) -> list[str]:
         """The settings in which the methods are compared."""
         absent = self.preset["scales"][self.scale].get("leaves_out", ())
-        return [cell for cell in self.preset.get("cells", {"": {}}) if cell not in absent]
+        return [
+            cell for cell in self.preset.get("cells", {"": {}}) if cell not in absent
+        ]
 
     @property
     def claims(self) -> list[Mapping[str, Any]]:
@@ -113,32 +125,48 @@ class Reproduction:
     def runs(
         self, out: Path, observe: Observe, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[str, str, int, Run]]:
-        """All runs with cell, arm and seed, in ``out/cell/arm/seed-k``; existing runs are reused.
+        """All runs with cell, arm and seed, in ``out/cell/arm/seed-k``; existing runs
+        are reused.
 
-        An arm with unlearning requests yields the run of its last request; its training is in
-        ``out/training``.
+        An arm with unlearning requests yields the run of its last request; its training
+        is in ``out/training``.
         """
         for seed in self.seeds:
             for cell in self.cells:
                 for arm in self.arms_of(cell):
                     if stop():
                         return
-                    run = self._run(cell, arm, seed=seed, out=out, observe=observe, stop=stop)
+                    run = self._run(
+                        cell, arm, seed=seed, out=out, observe=observe, stop=stop
+                    )
                     if run is None:
                         return
                     yield cell, arm, seed, run
 
     def _run(
-        self, cell: str, arm: str, seed: int, out: Path, observe: Observe, stop: Callable[[], bool]
+        self,
+        cell: str,
+        arm: str,
+        seed: int,
+        out: Path,
+        observe: Observe,
+        stop: Callable[[], bool],
     ) -> Run | None:
         """One run, new, resumed or finished before; None if stopped."""
         folder = out / (cell or "all") / arm / f"seed-{seed}"
         experiment = self.experiment(cell, arm)
         label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
         if "requests" in experiment.tables:
-            training_folder = out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
+            training_folder = (
+                out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
+            )
             training = trained(
-                experiment, seed, folder=training_folder, label=label, observe=observe, stop=stop
+                experiment,
+                seed,
+                folder=training_folder,
+                label=label,
+                observe=observe,
+                stop=stop,
             )
             if training is None:
                 return None
@@ -159,7 +187,9 @@ class Reproduction:
         return begin(composition, folder, observe(label, composition))
 
     def training_of(self, cell: str, arm: str) -> str:
-        """The name of an arm's training, after the first cell and arm with the same training."""
+        """The name of an arm's training, after the first cell and arm with the same
+        training.
+        """
         wanted = _training_tables(self.experiment(cell, arm))
         for other_cell in self.cells:
             arms = self.arms_of(other_cell)
@@ -178,16 +208,22 @@ def load_reproduction(name: str, scale: str = "small") -> Reproduction:
     if name not in known:
         raise InvalidOption(f"there is no reproduction {name!r}", suggest(name, known))
     preset = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    if "same_runs_as" in preset:  # other figures and claims for the runs of another preset
+    if (
+        "same_runs_as" in preset
+    ):  # other figures and claims for the runs of another preset
         other = tomllib.loads(
             (FOLDER / f"{preset['same_runs_as']}.toml").read_text(encoding="utf-8")
         )
         shared: dict[str, Any] = {
-            key: other[key] for key in ("base", "cells", "arms", "scales") if key in other
+            key: other[key]
+            for key in ("base", "cells", "arms", "scales")
+            if key in other
         }
         preset = {**shared, **preset}
     if scale not in preset["scales"]:
-        raise InvalidOption(f"{name} has no scale {scale!r}", suggest(scale, preset["scales"]))
+        raise InvalidOption(
+            f"{name} has no scale {scale!r}", suggest(scale, preset["scales"])
+        )
     return Reproduction(str(preset.get("same_runs_as", name)), scale, preset)
 
 
@@ -197,14 +233,18 @@ def presets() -> list[str]:
 
 
 def _training_tables(experiment: Experiment) -> dict[str, Any]:
-    """The tables that the training depends on: all but the method and the budget of requests."""
+    """The tables that the training depends on: all but the method and the budget of
+    requests.
+    """
     requests = experiment.tables.get("requests", {})
     goal = {key: requests[key] for key in ("target", "min_rounds") if key in requests}
     return {**experiment.tables, "requests": goal}
 
 
 def _merge(below: Any, above: Any) -> Any:
-    """Merge two tables key by key; a table with another ``name`` replaces the one below."""
+    """Merge two tables key by key; a table with another ``name`` replaces the one
+    below.
+    """
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     if "name" in above and above["name"] != below.get("name", above["name"]):

@@ -19,7 +19,9 @@ def run_experiment(
     experiment: Experiment,
     out: Path | None,
     seeds: Iterable[int] | None = None,
-    observe: Callable[[int, Composition], Iterable[RoundObserver]] = lambda seed, composition: (),
+    observe: Callable[
+        [int, Composition], Iterable[RoundObserver]
+    ] = lambda seed, composition: (),
     stop: Callable[[], bool] = lambda: False,
     backend: BackendPart | None = None,
 ) -> list[Run]:
@@ -60,7 +62,8 @@ def folders_in(path: str | Path) -> list[Path]:
     seeds = [p for p in folder.glob("seed-*") if begun(p)] if folder.is_dir() else []
     if not seeds:
         raise LedgerError(
-            f"{folder} contains no run", "give a run folder, or a folder with seed-0, seed-1, …"
+            f"{folder} contains no run",
+            "give a run folder, or a folder with seed-0, seed-1, …",
         )
     return sorted(seeds, key=lambda p: (len(p.name), p.name))
 

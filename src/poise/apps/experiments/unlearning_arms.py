@@ -1,7 +1,9 @@
-"""Arms of a reproduction that train once and then unlearn clients, one request after the other.
+"""Arms of a reproduction that train once and then unlearn clients, one request after
+the other.
 
-The table ``[requests]`` of a preset names the clients and the method. Arms that differ only in this
-table share their training, so the reproduction compares methods on the same model.
+The table ``[requests]`` of a preset names the clients and the method. Arms that differ
+only in this table share their training, so the reproduction compares methods on the
+same model.
 """
 
 from __future__ import annotations
@@ -29,12 +31,22 @@ from poise.unlearning.retraining import ACCURACY, Goal
 
 Observe = Callable[[str, Composition], list[Callable[[Record], None]]]
 REQUEST_KEYS = [
-    name for name in options_of(UnlearnRequest) if name not in ("measure_forgotten", "out")
+    name
+    for name in options_of(UnlearnRequest)
+    if name not in ("measure_forgotten", "out")
 ]
-"""The keys of the table [requests]: all options of a request except ``measure_forgotten`` and
-``out``."""
+"""The keys of the table [requests]: all options of a request except
+``measure_forgotten`` and ``out``."""
 
-SCORES = ("retraining", "forgotten", "remaining", "restart", "kept", "reached", "training")
+SCORES = (
+    "retraining",
+    "forgotten",
+    "remaining",
+    "restart",
+    "kept",
+    "reached",
+    "training",
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,9 @@ class Requests:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
-        """The requests of a preset; its key ``clients`` has one list of clients per request."""
+        """The requests of a preset; its key ``clients`` has one list of clients per
+        request.
+        """
         check_keys(table, REQUEST_KEYS, "[requests]")
         for key in ("clients", "target"):
             require(key in table, f"[requests] has no {key}", where=key)
@@ -57,7 +71,9 @@ class Requests:
         return cls(tuple(requests))
 
     def goal(self, stop: Callable[[], bool]) -> Goal:
-        """When training ends: at the target, but not before ``min_rounds``, as in retraining."""
+        """When training ends: at the target, but not before ``min_rounds``, as in
+        retraining.
+        """
         return Goal(self.requests[0], ACCURACY, stop)
 
 
@@ -69,7 +85,9 @@ def trained(
     observe: Observe,
     stop: Callable[[], bool],
 ) -> Run | None:
-    """The training before all requests, until its target or its last round; None if stopped."""
+    """The training before all requests, until its target or its last round; None if
+    stopped.
+    """
     goal = Requests.of(experiment.tables["requests"]).goal(stop)
     if (folder / DATABASE).exists():
         existing = open_run(folder)
@@ -82,7 +100,9 @@ def trained(
         composition = compose(experiment, seed)
         callbacks = (goal.see, *observe(label, composition))
         run = begin(composition, folder, callbacks, goal.reached)
-    return run if _is_finished(run, goal, experiment) else None
+    if _is_finished(run, goal, experiment):
+        return run
+    return None
 
 
 def _is_finished(run: Run, goal: Goal, experiment: Experiment) -> bool:
@@ -97,7 +117,8 @@ def fulfil_all(
     federation: FederationLike,
     stop: Callable[[], bool],
 ) -> Run | None:
-    """Fulfil all requests, one branch each in ``folder``; the run of the last, None if stopped.
+    """Fulfil all requests, one branch each in ``folder``; the run of the last, None if
+    stopped.
 
     Requests that already have a certificate are skipped.
     """
@@ -109,7 +130,10 @@ def fulfil_all(
         if stop():
             return None
         unlearned = fulfil(
-            training, replace(request, out=str(folder)), federation=federation, stop=stop
+            training,
+            replace(request, out=str(folder)),
+            federation=federation,
+            stop=stop,
         )
         unlearned.run.close()
         if not unlearned.certificate:
@@ -125,18 +149,21 @@ def certificates(run: Run) -> list[dict[str, Any]]:
             "only runs of unlearning requests have this score",
         )
     index = int(run.path.name)
-    return [read(run.path.parent / f"{r:03d}" / CERTIFICATE) for r in range(1, index + 1)]
+    return [
+        read(run.path.parent / f"{r:03d}" / CERTIFICATE) for r in range(1, index + 1)
+    ]
 
 
 def score_of_requests(run: Run, kind: str, rest: str) -> float:
     """A score of a history: of request ``rest``, or of all of them where it is empty.
 
-    - ``retraining``: aggregations of the retraining, summed over all requests (without training).
-    - ``forgotten``, ``remaining``: accuracy on all clients unlearned so far, F_r, and on the others
-      (means).
+    - ``retraining``: aggregations of the retraining, summed over all requests (without
+      training).
+    - ``forgotten``, ``remaining``: accuracy on all clients unlearned so far, F_r, and
+      on the others (means).
     - ``restart``: aggregations between the initial model and the restart model (mean).
-    - ``kept``: that number as a share of the aggregations behind the model before the request
-      (mean).
+    - ``kept``: that number as a share of the aggregations behind the model before the
+      request (mean).
     - ``reached``: the share of requests that reached the target.
     - ``training``: aggregations of the training.
     """
@@ -146,14 +173,19 @@ def score_of_requests(run: Run, kind: str, rest: str) -> float:
     values = _values(documents, kind)
     if rest:
         index = int(rest)
-        require(1 <= index <= len(values), f"{kind}:{rest}: there are {len(values)} requests")
+        require(
+            1 <= index <= len(values),
+            f"{kind}:{rest}: there are {len(values)} requests",
+        )
         return values[index - 1]
     return float(np.sum(values) if kind == "retraining" else np.mean(values))
 
 
 def _values(documents: Sequence[Mapping[str, Any]], kind: str) -> list[float]:
     """The score of each request, from its certificate."""
-    restarts = [(int(c["restart"]["branch"]), int(c["restart"]["round"])) for c in documents]
+    restarts = [
+        (int(c["restart"]["branch"]), int(c["restart"]["round"])) for c in documents
+    ]
     if kind == "restart":
         return _depths(restarts)
     if kind == "kept":

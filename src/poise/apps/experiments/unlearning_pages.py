@@ -8,8 +8,12 @@ from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE, Histories
 
 
-def unlearning_histories(histories: Histories, budget: Budget) -> list[UnlearningHistory]:
-    """The training and all fulfilled requests, with their sensitivities under a budget."""
+def unlearning_histories(
+    histories: Histories, budget: Budget
+) -> list[UnlearningHistory]:
+    """The training and all fulfilled requests, with their sensitivities under a
+    budget.
+    """
     training = UnlearningHistory(
         branch=0,
         start=(0, 0),

@@ -1,4 +1,6 @@
-"""The actions of the console on a run; each starts the ``poise`` command for the action."""
+"""The actions of the console on a run; each starts the ``poise`` command for the
+action.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,25 @@ def compare(library: Library, name: str) -> ConsoleJob:
     arguments = ["inspect", str(folder / "experiment.toml"), "--seed", seed]
     arguments += ["--keep", str(views.graph_file(folder))]
     arguments += ["--out", str(folder / FOLDER / views.PAGE)]
-    return ConsoleJobs(folder).start("inspect", "compare the clients' data", arguments=arguments)
+    return ConsoleJobs(folder).start(
+        "inspect", "compare the clients' data", arguments=arguments
+    )
 
 
 def unlearn(
     library: Library, name: str, options: RequestOptions, deployment: Path | None = None
 ) -> ConsoleJob:
-    """Unlearn clients: ``poise unlearn``, or ``poise deploy unlearn`` for runs of nodes."""
+    """Unlearn clients: ``poise unlearn``, or ``poise deploy unlearn`` for runs of
+    nodes.
+    """
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
     from poise.unlearning.proof import require_proof
 
     with library.open(name) as run, views.opened(run) as histories:
-        cost = options.cost(run, histories)  # raises the errors of the command before it starts
+        cost = options.cost(
+            run, histories
+        )  # raises the errors of the command before it starts
         require_proof(cost.not_proved, options.heuristic)
         training = histories.root.path
         nodes = federation.on_nodes(histories.root.experiment)
@@ -55,9 +63,15 @@ def unlearn(
                 "start the console with --deployment DIR",
             )
         arguments = ["deploy", *arguments, "--to", str(deployment)]
-    about = {"clients": options.clients, "grows": str(branch.resolve()), "of": options.max_rounds}
+    about = {
+        "clients": options.clients,
+        "grows": str(branch.resolve()),
+        "of": options.max_rounds,
+    }
     title = f"unlearn {_clients(options.clients)}"
-    return ConsoleJobs(training).start("unlearn", title, arguments=arguments, about=about)
+    return ConsoleJobs(training).start(
+        "unlearn", title, arguments=arguments, about=about
+    )
 
 
 def verify(library: Library, name: str, request: int) -> ConsoleJob:
@@ -75,7 +89,9 @@ def verify(library: Library, name: str, request: int) -> ConsoleJob:
     assert branch is not None
     arguments = ["verify", str(branch / CERTIFICATE)]
     title = f"verify certificate {request}"
-    return ConsoleJobs(training).start("verify", title, arguments=arguments, about=about)
+    return ConsoleJobs(training).start(
+        "verify", title, arguments=arguments, about=about
+    )
 
 
 def train_without(library: Library, name: str, clients: Sequence[int]) -> ConsoleJob:
@@ -83,7 +99,11 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Consol
     from poise.apps.ui.views import federation
 
     folder = library.folder(name)
-    require(len(clients) > 0, "no client is in quarantine", "put a client into quarantine first")
+    require(
+        len(clients) > 0,
+        "no client is in quarantine",
+        "put a client into quarantine first",
+    )
     require(
         folder.parent.name != BRANCHES,
         "this run is a branch of an unlearning request",
@@ -105,7 +125,9 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Consol
 
 
 def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
-    """A folder for new runs: next to the experiment's folder, inside the console's folder."""
+    """A folder for new runs: next to the experiment's folder, inside the console's
+    folder.
+    """
     home = folder.parent if folder.name.startswith("seed-") else folder
     root = library.root.resolve()
     if not home.resolve().is_relative_to(root) or home.resolve() == root:
@@ -116,8 +138,12 @@ def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
 def jobs_of(library: Library, name: str) -> ConsoleJobs:
     """The jobs of a run; a branch shares the jobs of its training."""
     folder = library.folder(name)
-    return ConsoleJobs(folder.parent.parent if folder.parent.name == BRANCHES else folder)
+    return ConsoleJobs(
+        folder.parent.parent if folder.parent.name == BRANCHES else folder
+    )
 
 
 def _clients(text: str) -> str:
-    return f"client {text}" if text.isdigit() else f"clients {text}"
+    if text.isdigit():
+        return f"client {text}"
+    return f"clients {text}"

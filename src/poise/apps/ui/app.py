@@ -87,7 +87,8 @@ def _templates() -> Jinja2Templates:
 def _status(error: PoiseError) -> int:
     """The HTTP status of an error.
 
-    404: missing resource; 422: invalid request; 409: the current state of the run forbids it.
+    404: missing resource; 422: invalid request; 409: the current state of the run
+        forbids it.
     """
     if isinstance(error, NoSuchRun):
         return 404
@@ -98,7 +99,9 @@ def _status(error: PoiseError) -> int:
 
 def _poise_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PoiseError)
-    return _error_response(request, _status(error), error=error.message, hint=error.hint)
+    return _error_response(
+        request, _status(error), error=error.message, hint=error.hint
+    )
 
 
 def _invalid(request: Request, error: Exception) -> Response:

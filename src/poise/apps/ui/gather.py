@@ -34,7 +34,9 @@ FAST_AUDIT = 20_000
 """Clients times rounds up to which an audit takes less than a second."""
 
 
-def client_of(library: Library, name: str, client: int, page: int = 1) -> models.ClientOf:
+def client_of(
+    library: Library, name: str, client: int, page: int = 1
+) -> models.ClientOf:
     """One client of a run."""
     from poise.apps.ui.views import audit
     from poise.apps.ui.views import client as views
@@ -97,7 +99,9 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
             no_graph=views.why_no_graph(run),
             graph=[] if kept is None else models.facts(views.graph_facts(kept)),
             typical={} if kept is None else views.typical(kept),
-            same_data=None if kept is None else kept.digest == run.meta.get("federation"),
+            same_data=None
+            if kept is None
+            else kept.digest == run.meta.get("federation"),
         )
 
 
@@ -113,7 +117,9 @@ def federation_figures(library: Library, name: str) -> str:
 
 
 def graph_figures(library: Library, name: str) -> str:
-    """The figures of the similarity graph of a run (`Drawings`); empty without a graph."""
+    """The figures of the similarity graph of a run (`Drawings`); empty without a
+    graph.
+    """
     from poise.apps.ui.views import federation as views
 
     folder = library.folder(name)
@@ -178,7 +184,9 @@ def cost_of(library: Library, name: str, options: RequestOptions) -> models.Cost
 
     with library.open(name) as run, opened(run) as histories:
         cost = options.cost(run, histories)
-        command = shlex.join(["poise", "unlearn", str(histories.root.path), *options.arguments()])
+        command = shlex.join(
+            ["poise", "unlearn", str(histories.root.path), *options.arguments()]
+        )
     return models.Cost(
         restart=list(cost.restart),
         ideal=list(cost.ideal),
@@ -192,7 +200,9 @@ def cost_of(library: Library, name: str, options: RequestOptions) -> models.Cost
     )
 
 
-def audit_of(library: Library, name: str, alarm: float, page: int = 1) -> models.AuditOf:
+def audit_of(
+    library: Library, name: str, alarm: float, page: int = 1
+) -> models.AuditOf:
     """The audit of a run at a false-alarm rate."""
     from poise.apps.ui.views import audit as views
 
@@ -222,7 +232,9 @@ def audit_figures(library: Library, name: str, alarm: float) -> str:
 
 
 def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
-    """The clients in quarantine, and the experiment and command that train without them."""
+    """The clients in quarantine, and the experiment and command that train without
+    them.
+    """
     from poise.apps.ui.views.federation import on_nodes
 
     folder = library.folder(name)
@@ -296,7 +308,9 @@ def job_of(job: ConsoleJob) -> models.JobOf:
 def deployment_named(known: tuple[Path, ...], name: str | None) -> Path | None:
     """A deployment of the console by name; without a name, the only deployment."""
     if not name:
-        return known[0] if len(known) == 1 else None
+        if len(known) == 1:
+            return known[0]
+        return None
     for path in known:
         if str(path) == name:
             return path
@@ -312,14 +326,19 @@ def _audited(library: Library, name: str, run: Run) -> KeptAudit:
     return library.cached(name, "audit", lambda: audit_run(run))
 
 
-def _audit_if_fast(library: Library, name: str, run: Run) -> tuple[KeptAudit | None, str]:
-    """The audit if it is cached or fast, otherwise the reason; other pages do not wait for it."""
+def _audit_if_fast(
+    library: Library, name: str, run: Run
+) -> tuple[KeptAudit | None, str]:
+    """The audit if it is cached or fast, otherwise the reason; other pages do not wait
+    for it.
+    """
     from poise.apps.ui.views.audit import audit_run
 
     def make() -> KeptAudit:
         if run.clients * run.rounds > FAST_AUDIT:
             raise IncompatibleParts(
-                "this run has not been audited yet", "open its audit page; this takes a while"
+                "this run has not been audited yet",
+                "open its audit page; this takes a while",
             )
         return audit_run(run)
 
@@ -334,7 +353,9 @@ def _graph(folder: Path) -> KeptGraph | None:
     from poise.apps.ui.views.federation import graph_file
 
     file = graph_file(folder)
-    return kept_graph(file) if file.exists() else None
+    if file.exists():
+        return kept_graph(file)
+    return None
 
 
 def _budget(run: Run) -> Budget:
@@ -357,7 +378,9 @@ def _sensitivity(run: Run, client: int) -> models.Sensitivity:
 
 
 def _psi(run: Run, client: int, budget: Budget) -> tuple[np.ndarray | None, str]:
-    """Psi of one client after each aggregation, (R + 1,), or the reason why it is unknown."""
+    """Psi of one client after each aggregation, (R + 1,), or the reason why it is
+    unknown.
+    """
     from poise.unlearning.ledger_sensitivity import budget_sensitivity
 
     try:

@@ -1,7 +1,8 @@
 """Access control of the console: its own pages may read; actions also need the token.
 
 - DNS rebinding: the guard checks `Host` and refuses names that are not the console's.
-- Cross-site requests: actions must be same-origin, so pages of other sites cannot trigger them.
+- Cross-site requests: actions must be same-origin, so pages of other sites cannot
+  trigger them.
 - Actions need the token, as ``Authorization: Bearer`` or as a same-site cookie.
 - Pages load content from this host only (Content-Security-Policy).
 """
@@ -28,7 +29,8 @@ POLICY = (
     "img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from other hosts. Plotly sets inline styles, hence 'unsafe-inline' for styles only."""
+"""Nothing from other hosts. Plotly sets inline styles, hence 'unsafe-inline' for styles
+only."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -71,15 +73,17 @@ class Guard:
     Args:
         app: the app to guard.
         keys: token and cookie for actions.
-        host: the address that the server listens on; a loopback address accepts loopback names
-            only.
+        host: the address that the server listens on; a loopback address accepts
+            loopback names only.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str = "127.0.0.1") -> None:
         self.app = app
         self.keys = keys
         self.open = host not in LOOPBACK
-        self.names = LOOPBACK | ({host, socket.gethostname().lower()} if self.open else frozenset())
+        self.names = LOOPBACK | (
+            {host, socket.gethostname().lower()} if self.open else frozenset()
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on and add the security headers."""
@@ -103,7 +107,9 @@ class Guard:
 
         await (self.app if refusal is None else refusal)(scope, receive, with_headers)
 
-    def _refusal(self, scope: Scope, headers: Headers, unlocked: bool) -> Response | None:
+    def _refusal(
+        self, scope: Scope, headers: Headers, unlocked: bool
+    ) -> Response | None:
         """The error response for a refused request; None if the request may pass."""
         if not self._known(headers.get("host", "")):
             return _refuse(
@@ -137,8 +143,11 @@ class Guard:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether the request comes from a page of the console, or from a client without cookies."""
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    """Whether the request comes from a page of the console, or from a client without
+    cookies.
+    """
+    origin = headers.get("origin")
+    site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return False
     if origin is not None:

@@ -1,8 +1,8 @@
 """Long actions as separate processes: one at a time per run, each with a log.
 
-A job is a `poise` command with ``--json``; the JSON document that it prints is its outcome. It
-runs in a separate session, so it survives the console. It holds a file lock while it lives, so
-every console can see whether it runs.
+A job is a `poise` command with ``--json``; the JSON document that it prints is its
+outcome. It runs in a separate session, so it survives the console. It holds a file lock
+while it lives, so every console can see whether it runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from poise.core.errors import LedgerError, PoiseError
 from poise.ledger.files import write_failure, write_whole
 
 FOLDER = "console"
-"""Folder of the console's files in a run folder; the console never changes the ledger."""
+"""Folder of the console's files in a run folder; the console never changes the
+ledger."""
 
 JOB = "job.json"
 OUT = "out.json"
@@ -38,11 +39,15 @@ MOST_LOG = 16_000
 """Number of characters shown from the end of a log."""
 
 State = Literal["running", "done", "failed"]
-_testing = threading.Lock()  # two threads that test the lock at once would see each other
+_testing = (
+    threading.Lock()
+)  # two threads that test the lock at once would see each other
 
 
 class Busy(PoiseError):
-    """An action cannot start because another one runs, or cannot stop because it has ended."""
+    """An action cannot start because another one runs, or cannot stop because it has
+    ended.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class ConsoleJob:
         command: the command as a user would type it.
         began: start time, UTC.
         state: ``running``, ``done`` or ``failed``.
-        outcome: the JSON document that it printed; ``{"error": …, "hint": …}`` after a failure.
+        outcome: the JSON document that it printed; ``{"error": …, "hint": …}`` after a
+            failure.
         log: the end of its log.
         about: facts for pages, e.g. the certificate or the folder that it writes.
         pid: process id; only valid while the action runs.
@@ -92,7 +98,9 @@ class ConsoleJobs:
         arguments: Sequence[str],
         about: Mapping[str, Any] | None = None,
     ) -> ConsoleJob:
-        """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run runs."""
+        """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run
+        runs.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -141,7 +149,9 @@ class ConsoleJobs:
 
     def all(self) -> list[ConsoleJob]:
         """Every job, the newest first."""
-        names = sorted((p.parent.name for p in self.folder.glob(f"*/{JOB}")), reverse=True)
+        names = sorted(
+            (p.parent.name for p in self.folder.glob(f"*/{JOB}")), reverse=True
+        )
         return [self.get(name) for name in names]
 
     def running(self) -> ConsoleJob | None:
@@ -165,7 +175,9 @@ class ConsoleJobs:
         except FileNotFoundError:
             return ""
         except OSError as error:
-            raise LedgerError(f"cannot read {self.folder / LOCK}: {error.strerror}") from error
+            raise LedgerError(
+                f"cannot read {self.folder / LOCK}: {error.strerror}"
+            ) from error
         with _testing:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -177,7 +189,9 @@ class ConsoleJobs:
 
 
 def _acquire(lock: int) -> bool:
-    """Try to take the lock, several times: another console may be testing it for a moment."""
+    """Try to take the lock, several times: another console may be testing it for a
+    moment.
+    """
     for _ in range(5):
         with _testing:
             try:
@@ -219,4 +233,6 @@ def _outcome(file: Path) -> dict[str, Any]:
 
 
 def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    if file.exists():
+        return file.read_text(encoding="utf-8", errors="replace")
+    return ""

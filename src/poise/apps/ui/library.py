@@ -43,12 +43,13 @@ class NotInRun(NoSuchRun):
 class Library:
     """The runs below a folder.
 
-    The name of a run is its path relative to the folder (``exp/seed-0``). If the folder is itself
-    a run, the name is the folder's name. No name leads out of the folder, neither through ``..``
-    nor through a link.
+    The name of a run is its path relative to the folder (``exp/seed-0``). If the folder
+    is itself a run, the name is the folder's name. No name leads out of the folder,
+    neither through ``..`` nor through a link.
 
-    Each request opens its runs and closes them: SQLite connections belong to one thread, and a
-    running experiment adds rounds. `cached` keeps expensive results until the ledger changes.
+    Each request opens its runs and closes them: SQLite connections belong to one
+    thread, and a running experiment adds rounds. `cached` keeps expensive results until
+    the ledger changes.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -62,7 +63,8 @@ class Library:
     def names(self) -> list[str]:
         """The names of all runs, sorted; the branches of a run follow it."""
         return sorted(
-            (p.relative_to(self._base).as_posix() for p in _runs(self.root, DEEPEST)), key=_natural
+            (p.relative_to(self._base).as_posix() for p in _runs(self.root, DEEPEST)),
+            key=_natural,
         )
 
     def folder(self, name: str) -> Path:
@@ -71,7 +73,9 @@ class Library:
         if name and "\0" not in name:
             folder = Path(os.path.normpath(self._base / name))
         if not (folder.resolve().is_relative_to(self.root.resolve()) and begun(folder)):
-            raise NoSuchRun(f"no run {name!r} in {self.root}", suggest(name, self.names()))
+            raise NoSuchRun(
+                f"no run {name!r} in {self.root}", suggest(name, self.names())
+            )
         return folder
 
     def name(self, folder: Path) -> str:
@@ -110,7 +114,9 @@ class Library:
             self.store(name, "read_summary", at=now, value=summary)
         return summary
 
-    def cached(self, name: str, key: Hashable, make: Callable[[], T], at: Stamp | None = None) -> T:
+    def cached(
+        self, name: str, key: Hashable, make: Callable[[], T], at: Stamp | None = None
+    ) -> T:
         """The result of ``make``, cached until the files of the run change."""
         now = stamp(self.folder(name)) if at is None else at
         with self._lock:
@@ -122,13 +128,17 @@ class Library:
         self.store(name, key, at=now, value=value)
         return value
 
-    def cached_for(self, names: Sequence[str], key: Hashable, make: Callable[[], T]) -> T:
+    def cached_for(
+        self, names: Sequence[str], key: Hashable, make: Callable[[], T]
+    ) -> T:
         """The result of ``make``, cached until the files of one of the runs change."""
         at = tuple(time for name in names for time in stamp(self.folder(name)))
         return self.cached("", (key, *names), make, at=at)
 
     def store(self, name: str, key: Hashable, at: Stamp, value: object) -> None:
-        """Add a result to the cache; drop the least recently used results if it is full."""
+        """Add a result to the cache; drop the least recently used results if it is
+        full.
+        """
         with self._lock:
             self._drop((name, key))
             self._cache[name, key] = (at, value)
@@ -158,13 +168,17 @@ def _size(value: object) -> int:
         return sum(map(_size, value))
     if isinstance(value, str | bytes | np.ndarray):
         return sys.getsizeof(value)
-    return value.nbytes if isinstance(value, HasBytes) else 1024
+    if isinstance(value, HasBytes):
+        return value.nbytes
+    return 1024
 
 
 def _from_here(folder: Path) -> Path:
     """The folder relative to the working directory, if it lies inside it."""
     here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+    if folder.is_relative_to(here):
+        return folder.relative_to(here)
+    return folder
 
 
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
@@ -173,16 +187,24 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
     if depth == 0:
         return
     try:
-        below = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        below = [
+            entry.path
+            for entry in os.scandir(folder)
+            if entry.is_dir(follow_symlinks=False)
+        ]
     except OSError:
         return  # skip unreadable folders
     for path in below:
-        if not os.path.basename(path).startswith(".") and os.path.basename(path) != MODELS:
+        if (
+            not os.path.basename(path).startswith(".")
+            and os.path.basename(path) != MODELS
+        ):
             yield from _runs(Path(path), depth - 1)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sort key with numeric seeds: ``seed-2`` before ``seed-10``."""
     return [
-        (len(part), part) if part.startswith("seed-") else (0, part) for part in name.split("/")
+        (len(part), part) if part.startswith("seed-") else (0, part)
+        for part in name.split("/")
     ]

@@ -21,10 +21,13 @@ PAUSE = 0.5
 """Seconds between two polls; polling an unchanged run only reads file times."""
 
 SILENCE = 15.0
-"""Seconds without events after which the stream sends a comment, so that proxies keep it open."""
+"""Seconds without events after which the stream sends a comment, so that proxies keep
+it open."""
 
 
-async def follow(library: Library, name: str, most: int | None = None) -> AsyncIterator[str]:
+async def follow(
+    library: Library, name: str, most: int | None = None
+) -> AsyncIterator[str]:
     """Yield an event ``run`` with the `RunLine` at once and after every change.
 
     An event ``gone`` ends the stream when the run is deleted.
@@ -80,4 +83,6 @@ def live(
 ) -> Response:
     """The `RunLine` after every change, as server-sent events."""
     library.folder(name)
-    return StreamingResponse(follow(library, name, events), media_type="text/event-stream")
+    return StreamingResponse(
+        follow(library, name, events), media_type="text/event-stream"
+    )

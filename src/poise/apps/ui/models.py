@@ -11,7 +11,8 @@ from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
-"""State of a certificate; ``stale``: certificate or ledgers changed since the verification."""
+"""State of a certificate; ``stale``: certificate or ledgers changed since the
+verification."""
 
 
 LARGEST = {int: 10**9, float: 1e6}
@@ -23,7 +24,10 @@ LONGEST = 100_000
 
 def fields_of(kind: type, without: Iterable[str] = ()) -> dict[str, Any]:
     """The declared options of a dataclass as fields of an API model."""
-    return {key: (entry.type, _field(entry)) for key, entry in entries_of(kind, without).items()}
+    return {
+        key: (entry.type, _field(entry))
+        for key, entry in entries_of(kind, without).items()
+    }
 
 
 def _field(entry: OptionEntry) -> Any:
@@ -38,7 +42,11 @@ def _field(entry: OptionEntry) -> Any:
     limits = {name: value for name, value in limits.items() if value is not None}
     if entry.kind is float:
         limits["allow_inf_nan"] = False
-    if entry.kind in LARGEST and {"gt", "ge"} & set(limits) and not {"lt", "le"} & set(limits):
+    if (
+        entry.kind in LARGEST
+        and {"gt", "ge"} & set(limits)
+        and not {"lt", "le"} & set(limits)
+    ):
         limits["le"] = LARGEST[entry.kind]
     if entry.kind is str:
         limits["max_length"] = LONGEST
@@ -71,7 +79,9 @@ class Profile(BaseModel):
     client: int
     clients: int
     owner: int = Field(
-        description="Number among all data owners; differs if owners left before the run."
+        description=(
+            "Number among all data owners; differs if owners left before the run."
+        )
     )
     samples: int | None
     share: float | None = Field(description="Share of the samples of all clients.")
@@ -196,7 +206,9 @@ class ClientOf(BaseModel):
     contributions: Contributions
     sensitivity: Sensitivity
     verdict: AuditResult | None
-    no_verdict: str = Field(description="Why there is no audit result; empty if there is one.")
+    no_verdict: str = Field(
+        description="Why there is no audit result; empty if there is one."
+    )
     events: list[str]
 
 
@@ -211,7 +223,9 @@ class FederationOf(BaseModel):
     same_data: bool | None = Field(
         description="Whether the graph was computed from the data of this run."
     )
-    no_graph: str = Field(description="Why the console cannot compute the graph; empty if it can.")
+    no_graph: str = Field(
+        description="Why the console cannot compute the graph; empty if it can."
+    )
 
 
 class JobOf(BaseModel):
@@ -226,7 +240,9 @@ class JobOf(BaseModel):
     error: str
     hint: str
     log: str
-    rounds: int | None = Field(description="Finished rounds of the run that the action makes.")
+    rounds: int | None = Field(
+        description="Finished rounds of the run that the action makes."
+    )
     of: int | None
 
 
@@ -246,12 +262,17 @@ class UnlearningOf(BaseModel):
     training: str
     forgotten: list[int]
     limit: float
-    budget: dict[str, float | str | None] = Field(description="Default privacy budget of requests.")
+    budget: dict[str, float | str | None] = Field(
+        description="Default privacy budget of requests."
+    )
     requests: list[CertificateOf]
-    open: dict[str, str] | None = Field(description="The options of the unfinished request.")
+    open: dict[str, str] | None = Field(
+        description="The options of the unfinished request."
+    )
 
 
-# The fields are the options of UnlearnRequest, so that the API and the command stay in step.
+# The fields are the options of UnlearnRequest, so that the API and the command stay in
+# step.
 _Request: Any = create_model("_Request", **fields_of(UnlearnRequest, without=("out",)))
 
 
@@ -267,7 +288,9 @@ class RequestBody(_Request):  # type: ignore[misc]
 class Cost(BaseModel):
     """The cost of an unlearning request; computing it changes nothing."""
 
-    restart: list[int] = Field(description="Branch and round of the model to restart from.")
+    restart: list[int] = Field(
+        description="Branch and round of the model to restart from."
+    )
     ideal: list[int] = Field(description="The same, if the run had kept every model.")
     given_up: int
     sigma: float
@@ -284,7 +307,9 @@ class AuditOf(BaseModel):
     alarm: float
     ranking: Ranking
     thresholds: list[Threshold]
-    auc: float | None = Field(description="AUC of the scores; null if the truth is unknown.")
+    auc: float | None = Field(
+        description="AUC of the scores; null if the truth is unknown."
+    )
     news: list[str] = Field(description="Events of the audit during the run.")
 
 
@@ -310,12 +335,16 @@ class DecisionOf(DecisionForm):
 
 
 class QuarantineOf(BaseModel):
-    """The clients in quarantine, all decisions, and how to train without these clients."""
+    """The clients in quarantine, all decisions, and how to train without these
+    clients.
+    """
 
     excluded: list[int]
     decisions: list[DecisionOf]
     experiment: str = Field(
-        description="The experiment file without the excluded clients; empty if there are none."
+        description=(
+            "The experiment file without the excluded clients; empty if there are none."
+        )
     )
     command: str
     trouble: str

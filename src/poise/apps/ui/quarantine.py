@@ -1,7 +1,8 @@
 """Quarantine decisions about clients, and the experiment without the excluded clients.
 
-A file in the run folder stores one decision per line: who decided, when and why. Lines are never
-changed; a later line releases a client. Decisions do not change the run or its model.
+A file in the run folder stores one decision per line: who decided, when and why. Lines
+are never changed; a later line releases a client. Decisions do not change the run or
+its model.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def decisions(folder: Path) -> list[QuarantineDecision]:
 def excluded(made: Sequence[QuarantineDecision]) -> list[int]:
     """The clients that are currently in quarantine."""
     last_action = {decision.client: decision.action for decision in made}
-    return sorted(client for client, action in last_action.items() if action == "quarantine")
+    return sorted(
+        client for client, action in last_action.items() if action == "quarantine"
+    )
 
 
 def decide(
@@ -89,7 +92,11 @@ def decide(
         f"this run has no client {client}",
         f"choose a client from 0 to {run.clients - 1}",
     )
-    require(bool(who.strip()), "the name of who decides is missing", "give a name; it is recorded")
+    require(
+        bool(who.strip()),
+        "the name of who decides is missing",
+        "give a name; it is recorded",
+    )
     require(bool(why.strip()), "the reason is missing", "give a reason; it is recorded")
     require(
         len(who) <= 200 and len(why) <= LONGEST,
@@ -133,9 +140,9 @@ def _append(file: Path, line: str) -> None:
 def experiment_without(run: Run, clients: Sequence[int]) -> str:
     """The experiment file of a run for the remaining clients.
 
-    ``[data] without`` lists the excluded data owners, whose numbers may differ from those in the
-    run. Options per client (durations, groups, attacks) are renumbered for the remaining clients,
-    as in retraining after an unlearning request.
+    ``[data] without`` lists the excluded data owners, whose numbers may differ from
+    those in the run. Options per client (durations, groups, attacks) are renumbered for
+    the remaining clients, as in retraining after an unlearning request.
     """
     import tomli_w
 
@@ -160,7 +167,9 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     tables.pop("attacks", None)
     if parts.attacks:
         tables["attacks"] = [describe(attack) for attack in parts.attacks]
-    tables["run"].pop("start", None)  # branches start from a given model; this run starts anew
+    tables["run"].pop(
+        "start", None
+    )  # branches start from a given model; this run starts anew
     return tomli_w.dumps(tables)
 
 

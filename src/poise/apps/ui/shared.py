@@ -1,4 +1,6 @@
-"""Shared parts of the routers: dependencies, error responses, and pages from templates."""
+"""Shared parts of the routers: dependencies, error responses, and pages from
+templates.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ Deployments = Annotated[tuple[Folder, ...], Depends(_deployments)]
 RunName = Annotated[
     str, Path(description="Folder of the run, relative to the folder of the console.")
 ]
-"""Route parameter: the name of a run. It comes last (``/run/{name:path}``): it contains slashes."""
+"""Route parameter: the name of a run. It comes last (``/run/{name:path}``): it contains
+slashes."""
 
 
 class ErrorBody(BaseModel):
@@ -54,9 +57,18 @@ class ErrorBody(BaseModel):
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    404: {"model": ErrorBody, "description": "The run, or this part of it, does not exist."},
-    409: {"model": ErrorBody, "description": "The current state of the run forbids the request."},
-    421: {"model": ErrorBody, "description": "The Host header does not name this console."},
+    404: {
+        "model": ErrorBody,
+        "description": "The run, or this part of it, does not exist.",
+    },
+    409: {
+        "model": ErrorBody,
+        "description": "The current state of the run forbids the request.",
+    },
+    421: {
+        "model": ErrorBody,
+        "description": "The Host header does not name this console.",
+    },
     422: {"model": ErrorBody, "description": "The request is invalid."},
 }
 """Error responses of every API route."""
@@ -64,7 +76,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 LOCKED: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "The body is not JSON."},
     401: {"model": ErrorBody, "description": "The token is missing."},
-    403: {"model": ErrorBody, "description": "The request does not come from a console page."},
+    403: {
+        "model": ErrorBody,
+        "description": "The request does not come from a console page.",
+    },
 }
 """Additional error responses of actions."""
 
@@ -73,4 +88,6 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     """Render a template as a page."""
     templates: Jinja2Templates = request.app.state.templates
     unlocked = bool(getattr(request.state, "unlocked", False))
-    return templates.TemplateResponse(request, template, {"unlocked": unlocked, **values}, status)
+    return templates.TemplateResponse(
+        request, template, {"unlocked": unlocked, **values}, status
+    )

@@ -28,7 +28,9 @@ class Tags:
             return {}
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
-            return {str(name): [str(tag) for tag in tags] for name, tags in data.items()}
+            return {
+                str(name): [str(tag) for tag in tags] for name, tags in data.items()
+            }
         except (OSError, ValueError, AttributeError, TypeError) as error:
             raise LedgerError(
                 f"cannot read {self.path}: {error}", "repair or delete the file"
@@ -36,7 +38,9 @@ class Tags:
 
     def set(self, name: str, tags: Sequence[str]) -> list[str]:
         """Replace the tags of a run."""
-        chosen = list(dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags))))
+        chosen = list(
+            dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags)))
+        )
         require(
             len(chosen) <= MOST,
             f"too many tags for one run: {len(chosen)}",
@@ -53,5 +57,7 @@ class Tags:
             all_tags.pop(name, None)
             if chosen:
                 all_tags[name] = chosen
-            write_whole(self.path, json.dumps(all_tags, indent=2, sort_keys=True).encode())
+            write_whole(
+                self.path, json.dumps(all_tags, indent=2, sort_keys=True).encode()
+            )
         return chosen

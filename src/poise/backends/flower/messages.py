@@ -15,7 +15,9 @@ from poise.core.errors import UpdateRefused
 from poise.core.vectors import Vector
 
 RAW = "poise.raw"  # how an array is stored: its bytes, little endian, without a header
-MAX_FACT_BYTES = 1 << 20  # limit for the JSON facts of a message; tensors have their own limits
+MAX_FACT_BYTES = (
+    1 << 20
+)  # limit for the JSON facts of a message; tensors have their own limits
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -34,7 +36,8 @@ DTYPES = {
 
 
 def printable(value: object, max_length: int = 500) -> str:
-    r"""Text from a node, made safe for ledgers and terminals: one short line, printable.
+    r"""Text from a node, made safe for ledgers and terminals: one short line,
+    printable.
 
     >>> printable("no \ud800\x1b[2J")
     'no ??[2J'
@@ -45,7 +48,9 @@ def printable(value: object, max_length: int = 500) -> str:
 
 @dataclass(frozen=True)
 class TensorBytes:
-    """A tensor in a message; `tensor` and `vector` check its bytes against dtype and shape."""
+    """A tensor in a message; `tensor` and `vector` check its bytes against dtype and
+    shape.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -59,7 +64,9 @@ class TensorBytes:
         return cls(str(values.dtype), tuple(values.shape), data=little_endian.tobytes())
 
     def fits(self, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-        """Whether this is a tensor of this shape and dtype, with the right number of bytes."""
+        """Whether this is a tensor of this shape and dtype, with the right number of
+        bytes.
+        """
         own_dtype = DTYPES.get(self.dtype)
         return (
             own_dtype == dtype
@@ -68,18 +75,29 @@ class TensorBytes:
         )
 
     def tensor(self) -> torch.Tensor:
-        """The tensor; raises `UpdateRefused` if the bytes do not match dtype and shape."""
+        """The tensor; raises `UpdateRefused` if the bytes do not match dtype and
+        shape.
+        """
         if self.dtype not in DTYPES or not self.fits(self.shape, DTYPES[self.dtype]):
             raise UpdateRefused(
                 f"{len(self.data)} bytes are not a tensor of {self.dtype} {self.shape}"
             )
         stored = np.dtype(self.dtype).newbyteorder("<")
-        values = np.frombuffer(self.data, dtype=stored).astype(self.dtype).reshape(self.shape)
+        values = (
+            np.frombuffer(self.data, dtype=stored)
+            .astype(self.dtype)
+            .reshape(self.shape)
+        )
         return torch.from_numpy(values)
 
     def vector(self) -> Vector:
-        """The tensor as a vector of floats; raises `UpdateRefused` for any other tensor."""
-        if len(self.shape) != 1 or not DTYPES.get(self.dtype, torch.int8).is_floating_point:
+        """The tensor as a vector of floats; raises `UpdateRefused` for any other
+        tensor.
+        """
+        if (
+            len(self.shape) != 1
+            or not DTYPES.get(self.dtype, torch.int8).is_floating_point
+        ):
             raise UpdateRefused(
                 f"{len(self.data)} bytes are not a vector of {self.dtype} {self.shape}"
             )
@@ -87,7 +105,9 @@ class TensorBytes:
 
 
 class FlowerMessage(Protocol):
-    """A message of Flower, or a `poise.backends.flower.receiver.ReceivedReply` in its place."""
+    """A message of Flower, or a `poise.backends.flower.receiver.ReceivedReply` in its
+    place.
+    """
 
     @property
     def metadata(self) -> Any:
@@ -112,8 +132,8 @@ class NodeMessage:
     Args:
         facts: values that travel as JSON.
         tensors: models or updates, by name.
-        sender: Flower's id of the sending node. Flower derives it from the node's key, whatever the
-            facts claim.
+        sender: Flower's id of the sending node. Flower derives it from the node's key,
+            whatever the facts claim.
     """
 
     facts: Mapping[str, Any]
@@ -128,7 +148,9 @@ class NodeMessage:
     @property
     def max_reply_bytes(self) -> int:
         """Size limit of replies: facts, one update per version, ``entries`` floats."""
-        largest_tensor = max((len(tensor.data) for tensor in self.tensors.values()), default=0)
+        largest_tensor = max(
+            (len(tensor.data) for tensor in self.tensors.values()), default=0
+        )
         update_bytes = max(largest_tensor, int(self.facts.get("update_bytes", 0)))
         updates = len(self.facts.get("versions", ()))
         entries = int(self.facts.get("entries", 0))
@@ -151,7 +173,9 @@ class NodeMessage:
 
     @classmethod
     def read(cls, flower_message: FlowerMessage) -> NodeMessage:
-        """Parse a message of Flower; raises `UpdateRefused` if it does not have poise's format."""
+        """Parse a message of Flower; raises `UpdateRefused` if it does not have poise's
+        format.
+        """
         try:
             text = flower_message.content["facts"]["json"]
             if len(text) > MAX_FACT_BYTES:
@@ -162,11 +186,19 @@ class NodeMessage:
             facts = json.loads(text)
             tensors = {
                 str(name): TensorBytes(
-                    str(array.dtype), tuple(int(n) for n in array.shape), data=array.data
+                    str(array.dtype),
+                    tuple(int(n) for n in array.shape),
+                    data=array.data,
                 )
                 for name, array in flower_message.content["vectors"].items()
             }
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise UpdateRefused(
                 f"a message that cannot be read ({type(error).__name__})"
             ) from error

@@ -1,4 +1,6 @@
-"""The backend ``flower``: local work on real nodes, with every reply checked before use."""
+"""The backend ``flower``: local work on real nodes, with every reply checked before
+use.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +43,17 @@ OF_CLIENTS = ("client_", "train_")  # prefixes of metrics on the data of clients
 class Flower:
     """Run on the nodes of a deployment (``poise deploy``), one client per node.
 
-    The data never leave the nodes. The server measures held-out metrics; nodes measure ``client_*``
-    and ``train_*`` metrics if their policy allows it. Client state between rounds (`Scaffold`,
-    personal layers, …) stays on the nodes.
+    The data never leave the nodes. The server measures held-out metrics; nodes measure
+    ``client_*`` and ``train_*`` metrics if their policy allows it. Client state between
+    rounds (`Scaffold`, personal layers, …) stays on the nodes.
 
     Args:
-        patience: seconds that a node may take for one piece of work, including time offline.
+        patience: seconds that a node may take for one piece of work, including time
+            offline.
         max_norm: longest update that the server accepts; None for any length.
-        time: ``real``: the clock uses the seconds that nodes really take, whatever durations it
-            names; ``simulated``: the clock uses its own durations, as without nodes.
+        time: ``real``: the clock uses the seconds that nodes really take, whatever
+            durations it names; ``simulated``: the clock uses its own durations, as
+            without nodes.
     """
 
     patience: float = 600.0
@@ -62,7 +66,9 @@ class Flower:
         return "cpu"
 
     def __post_init__(self) -> None:
-        require(self.patience > 0, f"Flower: patience must be above 0, not {self.patience}")
+        require(
+            self.patience > 0, f"Flower: patience must be above 0, not {self.patience}"
+        )
         require(
             self.max_norm is None or self.max_norm > 0,
             f"Flower: max_norm must be above 0, not {self.max_norm}",
@@ -112,8 +118,12 @@ class FlowerNodes:
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
         """Send each client one request for all its pieces of work."""
-        assignments = sorted(order.assignments, key=lambda assignment: assignment.client)
-        for client, group in groupby(assignments, key=lambda assignment: assignment.client):
+        assignments = sorted(
+            order.assignments, key=lambda assignment: assignment.client
+        )
+        for client, group in groupby(
+            assignments, key=lambda assignment: assignment.client
+        ):
             pieces = list(group)
             request = self._work_request(client, pieces, order)
             message = self._work_message(client, request, order=order, at_work=at_work)
@@ -122,7 +132,9 @@ class FlowerNodes:
         self._outbox.send()
 
     def answered(self, wait: float) -> list[Key]:
-        """Collect and check replies until some arrive or ``wait`` seconds have passed."""
+        """Collect and check replies until some arrive or ``wait`` seconds have
+        passed.
+        """
         deadline = time.monotonic() + wait
         while True:
             arrived: list[Key] = []
@@ -134,7 +146,9 @@ class FlowerNodes:
             time.sleep(min(PAUSE, left))
 
     def _check_reply(self, nonce: str, reply: NodeMessage | str) -> list[Key]:
-        """Check the reply to a request and keep the result; returns its pieces of work."""
+        """Check the reply to a request and keep the result; returns its pieces of
+        work.
+        """
         request, pieces = self._requested.pop(nonce)
         if isinstance(reply, str):
             reason = reply
@@ -142,7 +156,9 @@ class FlowerNodes:
             reason = refusal_reason(reply, request, self._answered)
         self._answered.add(nonce)
         for index, key in enumerate(pieces):
-            self._replies[key] = CheckedReply(index, request, reply=reply, reason=reason)
+            self._replies[key] = CheckedReply(
+                index, request, reply=reply, reason=reason
+            )
         return pieces
 
     def call_off(self, assignments: Iterable[Assignment]) -> None:
@@ -160,23 +176,37 @@ class FlowerNodes:
         return time.monotonic()
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Request these pieces of work and wait; a refused reply becomes a row with a reason."""
+        """Request these pieces of work and wait; a refused reply becomes a row with a
+        reason.
+        """
         requested = {key for _, pieces in self._requested.values() for key in pieces}
         known = requested | self._replies.keys()
-        new = [assignment for assignment in order.assignments if assignment.key not in known]
+        new = [
+            assignment
+            for assignment in order.assignments
+            if assignment.key not in known
+        ]
         at_work = len({assignment.client for assignment in new})
         self.hand_out(replace(order, assignments=new), at_work=at_work)
-        while any(assignment.key not in self._replies for assignment in order.assignments):
+        while any(
+            assignment.key not in self._replies for assignment in order.assignments
+        ):
             self.answered(self.options.patience)
-        table = ReplyTable.empty(len(order.assignments), self._form(order), order.reports)
+        table = ReplyTable.empty(
+            len(order.assignments), self._form(order), order.reports
+        )
         for row, assignment in enumerate(order.assignments):
             table.enter(row, self._replies.pop(assignment.key))
         if not self.keeps_client_state:
             return table.arrivals()
         return table.arrivals([assignment.version for assignment in order.assignments])
 
-    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Process the items one after the other; the server of a deployment has no workers."""
+    def map_workers(
+        self, function: Callable[[Any], Any], items: Iterable[Any]
+    ) -> list[Any]:
+        """Process the items one after the other; the server of a deployment has no
+        workers.
+        """
         torch.set_num_threads(1)
         return [function(item) for item in items]
 
@@ -208,9 +238,15 @@ class FlowerNodes:
     def _work_message(
         self, client: int, request: WorkRequest, order: WorkOrder, at_work: int
     ) -> NodeMessage:
-        """The message to the node: the work, the models to start from, and shared state."""
+        """The message to the node: the work, the models to start from, and shared
+        state.
+        """
         streams = keys(
-            self.seed, "work", np.array(request.versions), client, np.array(request.occurrences)
+            self.seed,
+            "work",
+            np.array(request.versions),
+            client,
+            np.array(request.occurrences),
         )
         facts = {
             **self.transport.common_facts("work", client),
@@ -226,11 +262,14 @@ class FlowerNodes:
             **self._state_facts(client, order.algorithm_state),
         }
         tensors: dict[str, TensorBytes] = {}
-        # Client numbers here are those of the run, which differ from the deployment's after a
+        # Client numbers here are those of the run, which differ from the deployment's
+        # after a
         # client has left.
         mean = order.algorithm_state.client_state.get(client, {}).get(MEAN)
         for version in sorted(set(request.versions)):
-            tensors[str(version)] = TensorBytes.of(self._sent_entries(order.models[version], facts))
+            tensors[str(version)] = TensorBytes.of(
+                self._sent_entries(order.models[version], facts)
+            )
             for name, vector in order.algorithm_state.sent.get(version, {}).items():
                 tensors[f"{version}/{name}"] = TensorBytes.of(vector)
             if mean is not None:
@@ -239,17 +278,25 @@ class FlowerNodes:
 
     def _channel_facts(self) -> dict[str, Any]:
         channel = self.local.wire.channel
-        return {} if channel is None else {"channel": describe(channel)}
+        if channel is None:
+            return {}
+        return {"channel": describe(channel)}
 
     def _sent_entries(self, model: Vector, facts: Mapping[str, Any]) -> Vector:
-        """The entries of a model that travel: without those that a client keeps as personal."""
+        """The entries of a model that travel: without those that a client keeps as
+        personal.
+        """
         wire = self.local.wire
         if wire.personal is None or facts["held"] == NO_VERSION:
             return model
         return model[wire.travelling]
 
-    def _state_facts(self, client: int, algorithm_state: AlgorithmState) -> dict[str, Any]:
-        """Which stored state the client starts from: the state after its last work that counted."""
+    def _state_facts(
+        self, client: int, algorithm_state: AlgorithmState
+    ) -> dict[str, Any]:
+        """Which stored state the client starts from: the state after its last work that
+        counted.
+        """
         if not self.keeps_client_state:
             return {}
         held = algorithm_state.client_state.get(client, {}).get(HELD)
@@ -270,15 +317,21 @@ class FlowerNodes:
             metrics |= self.local.oracle.measure(theta, held_out, self.map_workers)
         if on_nodes:
             wanted = sorted({name.split("_", 1)[1] for name in on_nodes})
-            for name, values in self._client_metrics(theta, wanted, algorithm_state).items():
+            for name, values in self._client_metrics(
+                theta, wanted, algorithm_state
+            ).items():
                 metrics[f"client_{name}"] = values
-                metrics[f"train_{name}"] = _weighted_mean(self.clients.importance, values)
+                metrics[f"train_{name}"] = _weighted_mean(
+                    self.clients.importance, values
+                )
         return {name: metrics[name] for name in sorted(names)}
 
     def _client_metrics(
         self, theta: Vector, wanted: list[str], algorithm_state: AlgorithmState
     ) -> dict[str, np.ndarray]:
-        """Each metric on each client's data, (N,); nan with a warning if a node sends none."""
+        """Each metric on each client's data, (N,); nan with a warning if a node sends
+        none.
+        """
         requests = {}
         for client in range(len(self.clients.sizes)):
             facts = {
@@ -288,12 +341,17 @@ class FlowerNodes:
             }
             requests[client] = NodeMessage(facts, {"0": TensorBytes.of(theta)})
         values = {name: np.full(len(requests), np.nan) for name in wanted}
-        for client, reply in self.transport.ask(requests, self.options.patience).items():
-            error = self._metrics_error(reply, requests[client], client=client, wanted=wanted)
+        for client, reply in self.transport.ask(
+            requests, self.options.patience
+        ).items():
+            error = self._metrics_error(
+                reply, requests[client], client=client, wanted=wanted
+            )
             if error or isinstance(reply, str):
                 number = self.transport.number(client)
                 warnings.warn(
-                    f"client {number} was asked for metrics and sent {error}", stacklevel=2
+                    f"client {number} was asked for metrics and sent {error}",
+                    stacklevel=2,
                 )
                 continue
             for name in wanted:
@@ -301,12 +359,18 @@ class FlowerNodes:
         return values
 
     def _metrics_error(
-        self, reply: NodeMessage | str, request: NodeMessage, client: int, wanted: list[str]
+        self,
+        reply: NodeMessage | str,
+        request: NodeMessage,
+        client: int,
+        wanted: list[str],
     ) -> str:
         """What is wrong with a reply that should hold metrics; empty if it is valid."""
         if isinstance(reply, str):
             return reply
-        if error := identity_error(reply, self.transport.nodes[client], request.facts["nonce"]):
+        if error := identity_error(
+            reply, self.transport.nodes[client], request.facts["nonce"]
+        ):
             return error
         metrics = reply.facts.get("metrics")
         if not isinstance(metrics, dict) or set(metrics) != set(wanted):

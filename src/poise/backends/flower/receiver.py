@@ -1,9 +1,9 @@
 """Receive replies in pieces, up to a size limit per reply.
 
-Flower's own ``pull_messages`` downloads a whole reply before anybody can check it, waits for slow
-senders, and raises if it cannot assemble one reply. A single node could fill the server's memory,
-delay a round, or end the run. This module makes the same calls under a limit, and reports a bad
-reply without affecting the others.
+Flower's own ``pull_messages`` downloads a whole reply before anybody can check it,
+waits for slow senders, and raises if it cannot assemble one reply. A single node could
+fill the server's memory, delay a round, or end the run. This module makes the same
+calls under a limit, and reports a bad reply without affecting the others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from flwr.proto.message_pb2 import ObjectTree
     from httpx import Response
 
-MIN_PIECE_BYTES = 512  # every piece counts for at least this much, so many tiny ones are refused
-MISSING = 3  # Flower's error for a reply that is no longer available; the request is repeated
+MIN_PIECE_BYTES = (
+    512  # every piece counts for at least this much, so many tiny ones are refused
+)
+MISSING = (
+    3  # Flower's error for a reply that is no longer available; the request is repeated
+)
 
 
 class TooLarge(Exception):
@@ -57,7 +61,9 @@ class Incoming:
     """A reply whose pieces are still arriving."""
 
     metadata: Any
-    missing: list[str]  # ids of the missing pieces, in the order in which nodes send them
+    missing: list[
+        str
+    ]  # ids of the missing pieces, in the order in which nodes send them
     max_bytes: int
     pieces: dict[str, bytes] = field(default_factory=dict)
     received_bytes: int = 0
@@ -65,15 +71,20 @@ class Incoming:
 
 @dataclass
 class ReplyReceiver:
-    """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their request."""
+    """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their
+    request.
+    """
 
     grid: Any
-    _max_bytes: dict[str, int] = field(default_factory=dict, repr=False)  # by id of the request
+    _max_bytes: dict[str, int] = field(
+        default_factory=dict, repr=False
+    )  # by id of the request
     _incoming: dict[str, Incoming] = field(default_factory=dict, repr=False)
     _response_limit: float = field(default=float("inf"), repr=False)
 
     def __post_init__(self) -> None:
-        # Flower cannot tell how large a piece is. Its HTTP client calls this hook before it reads
+        # Flower cannot tell how large a piece is. Its HTTP client calls this hook
+        # before it reads
         # the body of a response.
         self._client._client.event_hooks = {"response": [self._check_response]}
 
@@ -101,7 +112,9 @@ class ReplyReceiver:
         limits = [NodeMessage.read(request).max_reply_bytes for request in requests]
         try:
             message_ids = list(self.grid.push_messages(requests))
-        except ObjectPushError:  # a restarted SuperLink does not know half-sent messages
+        except (
+            ObjectPushError
+        ):  # a restarted SuperLink does not know half-sent messages
             return [""] * len(requests)
         for message_id, limit in zip(message_ids, limits, strict=False):
             if message_id:
@@ -123,19 +136,27 @@ class ReplyReceiver:
         return replies
 
     def _announce(self, message_ids: list[str]) -> None:
-        """Ask which messages have replies; the SuperLink announces each reply only once."""
+        """Ask which messages have replies; the SuperLink announces each reply only
+        once.
+        """
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
-        response = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        response = self._client.PullMessages(
+            PullAppMessagesRequest(message_ids=message_ids)
+        )
         trees = response.message_object_trees
         for announced, tree in zip(response.messages_list, trees, strict=True):
             request_id = announced.metadata.reply_to_message_id
             pieces = list(dict.fromkeys(_piece_ids(tree)))
             limit = self._max_bytes.pop(request_id, 0)
-            self._incoming[request_id] = Incoming(announced.metadata, pieces, max_bytes=limit)
+            self._incoming[request_id] = Incoming(
+                announced.metadata, pieces, max_bytes=limit
+            )
 
     def _receive(self, incoming: Incoming) -> ReceivedReply | None:
-        """Download the available pieces; returns the reply once it is complete or refused."""
+        """Download the available pieces; returns the reply once it is complete or
+        refused.
+        """
         from flwr.app import Error
 
         metadata = incoming.metadata
@@ -151,7 +172,9 @@ class ReplyReceiver:
                 incoming.pieces[incoming.missing.pop(0)] = piece
             return _assemble(incoming)
         except LookupError:
-            return ReceivedReply(metadata, error=Error(MISSING, "parts of the reply are gone"))
+            return ReceivedReply(
+                metadata, error=Error(MISSING, "parts of the reply are gone")
+            )
         except TooLarge:
             refusal = f"a reply larger than the limit of {incoming.max_bytes} bytes"
             return ReceivedReply(metadata, refusal=refusal)
@@ -187,17 +210,23 @@ class ReplyReceiver:
             raise TooLarge
 
     def _confirm(self, message_id: str) -> None:
-        """Let the SuperLink delete a reply, and ignore what a node still sends of it."""
+        """Let the SuperLink delete a reply, and ignore what a node still sends of
+        it.
+        """
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
         request = ConfirmMessageReceivedRequest(
-            node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=message_id
+            node=self.grid.node,
+            run_id=self.grid.run.run_id,
+            message_object_id=message_id,
         )
         self._client.ConfirmMessageReceived(request)
 
 
 def _piece_ids(tree: ObjectTree) -> Iterator[str]:
-    """The ids of a message's pieces; parts come before the objects that contain them."""
+    """The ids of a message's pieces; parts come before the objects that contain
+    them.
+    """
     for child in tree.children:
         yield from _piece_ids(child)
     yield tree.object_id
@@ -211,14 +240,18 @@ def _assemble(incoming: Incoming) -> ReceivedReply:
     try:
         if sum(_chunk_sizes(incoming.pieces)) > incoming.max_bytes:
             raise TooLarge
-        flower_message: Any = inflate_object_from_contents(metadata.message_id, incoming.pieces)
+        flower_message: Any = inflate_object_from_contents(
+            metadata.message_id, incoming.pieces
+        )
         if flower_message.has_error():
             return ReceivedReply(metadata, error=flower_message.error)
         return ReceivedReply(metadata, whole=flower_message.content)
     except TooLarge:
         raise
     except Exception as error:  # a node can send arbitrary bytes
-        raise UpdateRefused(f"a message that cannot be read ({type(error).__name__})") from error
+        raise UpdateRefused(
+            f"a message that cannot be read ({type(error).__name__})"
+        ) from error
 
 
 def _chunk_sizes(pieces: dict[str, bytes]) -> Iterator[int]:

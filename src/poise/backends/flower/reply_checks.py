@@ -1,4 +1,6 @@
-"""Checks of replies: the server compares every reply with its request before using it."""
+"""Checks of replies: the server compares every reply with its request before using
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LARGEST = sys.float_info.max  # JSON allows larger integers, which no float can 
 
 def tensor_name(piece: int, name: str) -> str:
     """The name, in a message, of tensor ``name`` of the update of a piece of work."""
-    return str(piece) if name == UPDATE else f"{piece}/{name}"
+    if name == UPDATE:
+        return str(piece)
+    return f"{piece}/{name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,10 @@ class PayloadForm:
             if rows.dtype not in DTYPES.values():
                 channel = type(self.wire.channel).__name__
                 raise IncompatibleParts(
-                    f"{channel}: {name!r} holds {rows.dtype}, which cannot travel to nodes",
+                    (
+                        f"{channel}: {name!r} holds {rows.dtype}, which cannot travel to "
+                        "nodes"
+                    ),
                     f"use one of {', '.join(DTYPES)}",
                     where=("channel",),
                 )
@@ -59,7 +66,8 @@ class PayloadForm:
     def payload(self, reply: NodeMessage, piece: int) -> dict[str, torch.Tensor]:
         """The payload of one piece of work in a reply, as tensors with one row."""
         return {
-            name: reply.tensors[tensor_name(piece, name)].tensor()[None] for name in self.template
+            name: reply.tensors[tensor_name(piece, name)].tensor()[None]
+            for name in self.template
         }
 
     def decode(self, reply: NodeMessage, piece: int) -> Vector:
@@ -83,14 +91,20 @@ class WorkRequest:
     max_norm: float = math.inf
 
 
-def refusal_reason(reply: NodeMessage, request: WorkRequest, answered: Container[str] = ()) -> str:
+def refusal_reason(
+    reply: NodeMessage, request: WorkRequest, answered: Container[str] = ()
+) -> str:
     """Why the server refuses a reply; empty if the reply is valid.
 
-    The text completes "client 3 sent …". ``answered`` holds the nonces of earlier replies.
+    The text completes "client 3 sent …". ``answered`` holds the nonces of earlier
+    replies.
     """
     facts = reply.facts
     if reply.sender != request.node:
-        return f"a reply from node {reply.sender}, whose key is not that of client {request.client}"
+        return (
+            f"a reply from node {reply.sender}, whose key is not that of client "
+            f"{request.client}"
+        )
     nonce = facts.get("nonce")
     if isinstance(nonce, str) and nonce in answered:
         return "an old reply again"
@@ -116,7 +130,9 @@ def refusal_reason(reply: NodeMessage, request: WorkRequest, answered: Container
 
 
 def identity_error(reply: NodeMessage, node: int, nonce: str) -> str:
-    """Why a reply does not answer a request: wrong sender, wrong nonce, or a refusal."""
+    """Why a reply does not answer a request: wrong sender, wrong nonce, or a
+    refusal.
+    """
     if reply.sender != node or reply.facts.get("nonce") != nonce:
         return "a reply to another request"
     if "refused" in reply.facts:
@@ -131,7 +147,10 @@ def _loss_error(reply: NodeMessage, request: WorkRequest) -> str:
         if name not in request.reports and losses is not None:
             return f"{name}, which the server did not request"
         if name in request.reports and not _are_losses(losses, len(request.versions)):
-            return f"{name} {_short(losses)}, which is not a finite number for each piece of work"
+            return (
+                f"{name} {_short(losses)}, which is not a finite number for each "
+                "piece of work"
+            )
     return ""
 
 
@@ -139,12 +158,16 @@ def _update_error(reply: NodeMessage, request: WorkRequest) -> str:
     """What is wrong with the updates in a reply."""
     pieces = len(request.versions)
     expected_names = {
-        tensor_name(piece, name) for piece in range(pieces) for name in request.form.template
+        tensor_name(piece, name)
+        for piece in range(pieces)
+        for name in request.form.template
     }
     if set(reply.tensors) != expected_names:
         return f"{len(reply.tensors)} updates instead of {len(expected_names)}"
     for piece in range(pieces):
-        error = _form_error(reply, piece, request.form) or _norm_error(reply, piece, request)
+        error = _form_error(reply, piece, request.form) or _norm_error(
+            reply, piece, request
+        )
         if error:
             return error
     return ""
@@ -156,8 +179,12 @@ def _form_error(reply: NodeMessage, piece: int, form: PayloadForm) -> str:
         shape = tuple(template.shape[1:])
         tensor_bytes = reply.tensors[tensor_name(piece, name)]
         if not tensor_bytes.fits(shape, template.dtype):
-            sent_form = f"{_short(list(tensor_bytes.shape))} {_short(tensor_bytes.dtype)}"
-            expected_form = f"{list(shape)} {str(template.dtype).removeprefix('torch.')}"
+            sent_form = (
+                f"{_short(list(tensor_bytes.shape))} {_short(tensor_bytes.dtype)}"
+            )
+            expected_form = (
+                f"{list(shape)} {str(template.dtype).removeprefix('torch.')}"
+            )
             return (
                 f"an update of shape {sent_form} in {len(tensor_bytes.data)} bytes "
                 f"instead of {expected_form}"
@@ -169,7 +196,12 @@ def _norm_error(reply: NodeMessage, piece: int, request: WorkRequest) -> str:
     """What is wrong with the values of one update."""
     try:
         update = request.form.decode(reply, piece)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:  # a forged payload
+    except (
+        RuntimeError,
+        ValueError,
+        IndexError,
+        TypeError,
+    ) as error:  # a forged payload
         return f"an update that cannot be decoded ({type(error).__name__})"
     norm = float(torch.linalg.vector_norm(update.double()))
     if not math.isfinite(norm):
@@ -184,10 +216,13 @@ def _are_losses(values: object, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count:
         return False
     return all(
-        isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST for v in values
+        isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST
+        for v in values
     )
 
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) <= 60:
+        return text
+    return f"{text[:57]}..."

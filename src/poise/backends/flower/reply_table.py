@@ -65,10 +65,16 @@ class ReplyTable:
             self.columns[name][row] = reply.facts[name][checked.piece]
 
     def arrivals(self, versions: Sequence[int] | None = None) -> Arrivals:
-        """All rows; ``versions`` names the state that each client stored on its node, if any."""
+        """All rows; ``versions`` names the state that each client stored on its node,
+        if any.
+        """
         client_state = {}
         if versions is not None:
-            client_state[HELD] = torch.tensor([[v] for v in versions], dtype=torch.int64)
+            client_state[HELD] = torch.tensor(
+                [[v] for v in versions], dtype=torch.int64
+            )
         reasons = tuple(self.reasons) if any(self.reasons) else ()
         columns: dict[str, Any] = dict(self.columns)
-        return Arrivals(self.payload, client_state=client_state, reasons=reasons, **columns)
+        return Arrivals(
+            self.payload, client_state=client_state, reasons=reasons, **columns
+        )

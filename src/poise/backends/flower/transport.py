@@ -15,11 +15,18 @@ from poise.core.errors import InvalidOption, UpdateRefused
 
 PAUSE = 0.2  # seconds between two checks for replies
 CRASHES = 3  # how often the server repeats a request after the app on the node failed
-AWAY = (3, 4, 5)  # Flower's errors for an absent node: message, reply, or node unavailable
-# Seconds of silence after which the server checks whether a node restarted; doubled every time.
+AWAY = (
+    3,
+    4,
+    5,
+)  # Flower's errors for an absent node: message, reply, or node unavailable
+# Seconds of silence after which the server checks whether a node restarted; doubled
+# every time.
 SILENCE = 45.0
-# Flower's errors for an app that it could not load, that raised, or whose process ended. poise
-# answers its own exceptions with a reason, so these come from Flower: it failed before or after
+# Flower's errors for an app that it could not load, that raised, or whose process
+# ended. poise
+# answers its own exceptions with a reason, so these come from Flower: it failed before
+# or after
 # poise's code ran.
 FAILED = (1, 2, 8)
 
@@ -33,10 +40,10 @@ class Transport:
         nodes: Flower's node id of each client, as registered with its key.
         run: the name of the run, for the journals of the nodes.
         task: the table of the task, from which nodes build their model.
-        state: the name under which nodes store client state between rounds; a resumed run has the
-            same name.
-        members: each client's number in the deployment, if clients have left (`among`); None:
-            client i is node i.
+        state: the name under which nodes store client state between rounds; a resumed
+            run has the same name.
+        members: each client's number in the deployment, if clients have left (`among`);
+            None: client i is node i.
         boots: by node id, the process that sent the node's last reply.
     """
 
@@ -56,7 +63,9 @@ class Transport:
 
     def number(self, client: int) -> int:
         """A client's number in the deployment, which its node knows as its own."""
-        return client if self.members is None else self.members[client]
+        if self.members is None:
+            return client
+        return self.members[client]
 
     def common_facts(self, kind: str, client: int) -> dict[str, Any]:
         """The facts of every request, with a fresh nonce."""
@@ -73,7 +82,8 @@ class Transport:
     ) -> dict[int, NodeMessage | str]:
         """Send one request per client and wait for all replies.
 
-        A client that sends no reply within ``patience`` seconds gets the reason instead.
+        A client that sends no reply within ``patience`` seconds gets the reason
+        instead.
         """
         outbox = Outbox(self)
         clients: dict[str, int] = {}
@@ -97,7 +107,8 @@ class _Pending:
     patience: float
     deadline: float
     due: bool = True  # must be sent, for the first time or again
-    # Flower's ids of the messages that carried the request; a reply to any of them counts
+    # Flower's ids of the messages that carried the request; a reply to any of them
+    # counts
     message_ids: list[str] = field(default_factory=list)
     crashes: int = 0
     boot: str = ""  # the node's process that received the request, if known
@@ -107,23 +118,30 @@ class _Pending:
 
 @dataclass
 class Outbox:
-    """Requests that wait for replies. The outbox sends a request again if its node lost it.
+    """Requests that wait for replies. The outbox sends a request again if its node lost
+    it.
 
-    Repeating a request is safe: its result depends on its address only. Flower reports a node that
-    is away, but not a node that died and came back between two checks; such a node has lost its
-    requests. Every reply therefore names the process that sent it, and the outbox asks a node that
-    is silent for long for that name.
+    Repeating a request is safe: its result depends on its address only. Flower reports
+    a node that is away, but not a node that died and came back between two checks; such
+    a node has lost its requests. Every reply therefore names the process that sent it,
+    and the outbox asks a node that is silent for long for that name.
     """
 
     transport: Transport
     _pending: dict[str, _Pending] = field(default_factory=dict)  # by nonce
-    _checks: dict[str, str] = field(default_factory=dict)  # Flower's message id -> nonce
+    _checks: dict[str, str] = field(
+        default_factory=dict
+    )  # Flower's message id -> nonce
 
     def put(self, client: int, request: NodeMessage, patience: float) -> str:
-        """Accept a request for the next `send`; returns its nonce, the key in `collect`."""
+        """Accept a request for the next `send`; returns its nonce, the key in
+        `collect`.
+        """
         nonce = str(request.facts["nonce"])
         deadline = time.monotonic() + patience
-        self._pending[nonce] = _Pending(client, request, patience=patience, deadline=deadline)
+        self._pending[nonce] = _Pending(
+            client, request, patience=patience, deadline=deadline
+        )
         return nonce
 
     def drop(self, nonce: str) -> None:
@@ -131,7 +149,9 @@ class Outbox:
         self._pending.pop(nonce, None)
 
     def collect(self) -> dict[str, NodeMessage | str]:
-        """The replies since the last call, by nonce; a text says why there will be no reply."""
+        """The replies since the last call, by nonce; a text says why there will be no
+        reply.
+        """
         self.send()
         self._check_silent_nodes()
         nonces = {
@@ -160,8 +180,12 @@ class Outbox:
         return replies
 
     def send(self) -> None:
-        """Send all due requests to nodes that are online; the others wait for the next call."""
-        due = {nonce: pending for nonce, pending in self._pending.items() if pending.due}
+        """Send all due requests to nodes that are online; the others wait for the next
+        call.
+        """
+        due = {
+            nonce: pending for nonce, pending in self._pending.items() if pending.due
+        }
         requests = {nonce: pending.request for nonce, pending in due.items()}
         for nonce, message_id in self._push(requests).items():
             pending = due[nonce]
@@ -178,19 +202,29 @@ class Outbox:
         """The messages that answer these."""
         if not message_ids:
             return ()
-        flower_messages: Sequence[FlowerMessage] = self.transport.grid.pull_messages(message_ids)
+        flower_messages: Sequence[FlowerMessage] = self.transport.grid.pull_messages(
+            message_ids
+        )
         return flower_messages
 
-    def _read_reply(self, pending: _Pending, flower_message: FlowerMessage) -> NodeMessage | str:
+    def _read_reply(
+        self, pending: _Pending, flower_message: FlowerMessage
+    ) -> NodeMessage | str:
         """The reply to a request, whose process is noted."""
         reply = _parse(flower_message)
-        if not isinstance(reply, str) and isinstance(boot := reply.facts.get("boot"), str):
+        if not isinstance(reply, str) and isinstance(
+            boot := reply.facts.get("boot"), str
+        ):
             self.transport.boots[self.transport.nodes[pending.client]] = boot
         return reply
 
     @staticmethod
-    def _failed_on_node(pending: _Pending, message_id: str, flower_message: FlowerMessage) -> bool:
-        """Whether the node was away or its app crashed, so that the request must be repeated."""
+    def _failed_on_node(
+        pending: _Pending, message_id: str, flower_message: FlowerMessage
+    ) -> bool:
+        """Whether the node was away or its app crashed, so that the request must be
+        repeated.
+        """
         code = flower_message.error.code if flower_message.has_error() else None
         pending.crashes += code in FAILED
         failed = code in AWAY or (code in FAILED and pending.crashes <= CRASHES)
@@ -206,7 +240,9 @@ class Outbox:
         for nonce, pending in self._pending.items():
             sent_to_known_process = not pending.due and pending.boot
             if sent_to_known_process and now > pending.last_sent + pending.silence:
-                checks[nonce] = NodeMessage(self.transport.common_facts("call", pending.client))
+                checks[nonce] = NodeMessage(
+                    self.transport.common_facts("call", pending.client)
+                )
         for nonce, message_id in self._push(checks).items():
             self._checks[message_id] = nonce
             self._pending[nonce].last_sent = now
@@ -226,7 +262,9 @@ class Outbox:
         self.transport.boots[self.transport.nodes[pending.client]] = boot
 
     def _push(self, messages: Mapping[str, NodeMessage]) -> dict[str, str]:
-        """Push messages to nodes that are online; returns Flower's message ids by nonce."""
+        """Push messages to nodes that are online; returns Flower's message ids by
+        nonce.
+        """
         if not messages:
             return {}
         grid = self.transport.grid
@@ -245,7 +283,9 @@ class Outbox:
             for nonce in nonces
         ]
         message_ids = grid.push_messages(flower_messages)
-        return {nonce: name for nonce, name in zip(nonces, message_ids, strict=True) if name}
+        return {
+            nonce: name for nonce, name in zip(nonces, message_ids, strict=True) if name
+        }
 
 
 def _parse(flower_message: FlowerMessage) -> NodeMessage | str:
@@ -278,6 +318,9 @@ def current() -> Transport:
     if transport is None:
         raise InvalidOption(
             "the backend 'flower' works with the nodes of a deployment",
-            "poise deploy run exp.toml --to DIR, or poise deploy resume|unlearn RUN --to DIR",
+            (
+                "poise deploy run exp.toml --to DIR, or poise deploy resume|unlearn RUN "
+                "--to DIR"
+            ),
         )
     return transport

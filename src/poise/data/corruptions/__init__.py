@@ -1,6 +1,7 @@
 """Corruptions by name.
 
-To add one, write a frozen dataclass with the members of `Corruption` and register it here.
+To add one, write a frozen dataclass with the members of `Corruption` and register it
+here.
 """
 
 from __future__ import annotations

@@ -24,20 +24,22 @@ TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
 
 @dataclass(frozen=True)
 class Domain:
-    """Transform each client's features, and its own test samples, by a transform drawn for it.
+    """Transform each client's features, and its own test samples, by a transform drawn
+    for it.
 
-    With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate`` by 90°,
-    180° or 270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid); ``noise`` x → x +
-    noise · (hi - lo) · N(0, 1), clipped to [lo, hi]. Integers are rounded. The federation's test
-    set stays unchanged.
+    With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate``
+    by 90°, 180° or 270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid);
+    ``noise`` x → x + noise · (hi - lo) · N(0, 1), clipped to [lo, hi]. Integers are
+    rounded. The federation's test set stays unchanged.
 
     Args:
-        transforms: names to draw from; or a callable that replaces the samples of a client, for
-            example by a custom transform or by samples of another data set. A federation with a
-            callable has no ``spec``.
+        transforms: names to draw from; or a callable that replaces the samples of a
+            client, for example by a custom transform or by samples of another data set.
+            A federation with a callable has no ``spec``.
         contrast: factor of ``contrast``.
         noise: strength of ``noise``.
-        seed: the seed of the random streams; a client's transform depends on (seed, client) only.
+        seed: the seed of the random streams; a client's transform depends on (seed,
+            client) only.
 
     >>> Domain(("invert", "rotate")).of(3) in ("invert", "rotate")
     True
@@ -60,11 +62,17 @@ class Domain:
             where="contrast",
         )
         require(
-            self.noise >= 0, f"domain: noise = {self.noise!r} must not be negative", where="noise"
+            self.noise >= 0,
+            f"domain: noise = {self.noise!r} must not be negative",
+            where="noise",
         )
         if callable(self.transforms):
             return
-        names = (self.transforms,) if isinstance(self.transforms, str) else tuple(self.transforms)
+        names = (
+            (self.transforms,)
+            if isinstance(self.transforms, str)
+            else tuple(self.transforms)
+        )
         require(len(names) > 0, "domain: transforms is empty", where="transforms")
         for name in names:
             if name not in TRANSFORMS:
@@ -82,7 +90,10 @@ class Domain:
         if not callable(self.transforms) and "rotate" in self.transforms:
             require(
                 square,
-                f"domain: rotate needs square images, not samples of shape {pool.shape}",
+                (
+                    "domain: rotate needs square images, not samples of shape "
+                    f"{pool.shape}"
+                ),
                 where="transforms",
             )
 
@@ -118,7 +129,9 @@ class Domain:
         low, high = span
         name = self.of(client)
         if name == "rotate":
-            return torch.rot90(raw, 1 + self._draw("domain/turns", client) % 3, (-2, -1))
+            return torch.rot90(
+                raw, 1 + self._draw("domain/turns", client) % 3, (-2, -1)
+            )
         if name == "invert":
             return _stored(low + high - raw.float(), raw, span)
         if name == "contrast":
@@ -126,7 +139,9 @@ class Domain:
             return _stored(middle + self.contrast * (raw.float() - middle), raw, span)
         if name == "noise":
             stream = torch_generator(self.seed, "domain/noise", client)
-            shaken = raw + self.noise * (high - low) * torch.randn(raw.shape, generator=stream)
+            shaken = raw + self.noise * (high - low) * torch.randn(
+                raw.shape, generator=stream
+            )
             return _stored(shaken, raw, span)
         return raw
 
@@ -150,5 +165,8 @@ def _check_replacement(
     for name, old, new in (("values", raw, new_raw), ("labels", labels, new_labels)):
         require(
             old.shape == new.shape and old.dtype == new.dtype,
-            f"domain: {name} of client {client} must stay {old.dtype} {tuple(old.shape)}",
+            (
+                f"domain: {name} of client {client} must stay {old.dtype} "
+                f"{tuple(old.shape)}"
+            ),
         )

@@ -17,18 +17,22 @@ from poise.data.corruptions.corruption import Span
 
 @dataclass(frozen=True)
 class FlipLabels:
-    """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong labels.
+    """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong
+    labels.
 
-    k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2 → … → c_k →
-    c_1: a derangement, so no sample of a chosen class keeps its label; ratio 1 makes every label
-    wrong. A single chosen class has no derangement: it takes the label of another, random class.
-    The classes are drawn from all C, also those of which the client has no samples. The clients'
-    own test samples and the federation's keep their labels.
+    k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2
+    → … → c_k →
+    c_1: a derangement, so no sample of a chosen class keeps its label; ratio 1 makes
+        every label
+    wrong. A single chosen class has no derangement: it takes the label of another,
+    random class. The classes are drawn from all C, also those of which the client has
+    no samples. The clients' own test samples and the federation's keep their labels.
 
     Args:
         rate: probability that a client is corrupted.
         ratio: share of the classes that a corrupted client mislabels.
-        seed: the seed of the random streams; the draws of a client depend on (seed, client) only.
+        seed: the seed of the random streams; the draws of a client depend on (seed,
+            client) only.
 
     >>> FlipLabels(rate=1.0, ratio=1.0).tables(np.arange(1), 3)
     array([[1, 2, 0]])
@@ -57,7 +61,10 @@ class FlipLabels:
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Refuse regressions, and data with fewer than two classes."""
-        require(pool.classes >= 2, "flip-labels needs a classification with at least two classes")
+        require(
+            pool.classes >= 2,
+            "flip-labels needs a classification with at least two classes",
+        )
 
     def corrupted(self, clients: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return which of these clients are corrupted, (m,)."""
@@ -67,7 +74,9 @@ class FlipLabels:
         return hit
 
     def tables(self, clients: Ints, classes: int) -> Ints:
-        """Return the new label of each class, (m, classes); honest clients keep all labels."""
+        """Return the new label of each class, (m, classes); honest clients keep all
+        labels.
+        """
         table = np.tile(np.arange(classes), (len(clients), 1))
         hit = np.flatnonzero(self.corrupted(clients))
         if self.ratio == 0 or not len(hit):
@@ -87,4 +96,6 @@ class FlipLabels:
         """Replace every label by its entry in the client's table."""
         table = self.tables(clients, shards.samples.classes)
         owner = np.repeat(np.arange(len(clients)), shards.sizes)
-        return replace(shards, labels=torch.from_numpy(table[owner, shards.labels.numpy()]))
+        return replace(
+            shards, labels=torch.from_numpy(table[owner, shards.labels.numpy()])
+        )

@@ -16,17 +16,19 @@ from poise.data.corruptions.corruption import Span, copied
 
 @dataclass(frozen=True)
 class Watermark:
-    """Set ``pixels`` random pixels of all samples of a client to the maximum of the data set.
+    """Set ``pixels`` random pixels of all samples of a client to the maximum of the
+    data set.
 
-    A pixel of an image (C, H, W) is one position in all channels; of other features, one entry. The
-    clients' own test samples and the federation's stay unchanged.
+    A pixel of an image (C, H, W) is one position in all channels; of other features,
+    one entry. The clients' own test samples and the federation's stay unchanged.
 
     Args:
         pixels: how many pixels to set.
         clients: the clients with a watermark; None for all.
-        seed: the seed of the random stream; a client's pixels depend on (seed, client) only.
-        groups: clients with equal numbers modulo ``groups`` share their pixels; None gives each
-            client its own.
+        seed: the seed of the random stream; a client's pixels depend on (seed, client)
+            only.
+        groups: clients with equal numbers modulo ``groups`` share their pixels; None
+            gives each client its own.
 
     >>> import numpy as np
     >>> Watermark(pixels=3).places(np.array([5]), (1, 4, 4)).shape
@@ -72,9 +74,13 @@ class Watermark:
             )
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
-        """Return the pixels of each client, (m, pixels), numbered along a row-major channel."""
+        """Return the pixels of each client, (m, pixels), numbered along a row-major
+        channel.
+        """
         owners = clients if self.groups is None else clients % self.groups
-        return permutations(keys(self.seed, "watermark", owners), _places(shape), self.pixels)
+        return permutations(
+            keys(self.seed, "watermark", owners), _places(shape), self.pixels
+        )
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
         """Return no traits."""
@@ -97,4 +103,6 @@ class Watermark:
 
 def _places(shape: tuple[int, ...]) -> int:
     """Return the number of pixels of a sample."""
-    return math.prod(shape[1:]) if len(shape) == 3 else math.prod(shape)
+    if len(shape) == 3:
+        return math.prod(shape[1:])
+    return math.prod(shape)

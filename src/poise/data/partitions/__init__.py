@@ -1,9 +1,10 @@
 """Partition rules by name.
 
-A rule is a pure function ``(labels, clients, seed, **options)`` that returns one int64 index array
-per client. The same arguments give the same federation, no sample has two owners, and every client
-owns at least one sample. The docstring of a rule states which samples stay without an owner.
-``by-key`` takes keys in place of labels and also returns the key of each client.
+A rule is a pure function ``(labels, clients, seed, **options)`` that returns one int64
+index array per client. The same arguments give the same federation, no sample has two
+owners, and every client owns at least one sample. The docstring of a rule states which
+samples stay without an owner. ``by-key`` takes keys in place of labels and also returns
+the key of each client.
 """
 
 from __future__ import annotations

@@ -19,13 +19,16 @@ def by_key(
     pick: str = "first",
     min_samples: int = 1,
 ) -> tuple[list[Ints], Ints]:
-    """Return the index array of each key (speaker, writer, hospital), and the key of each client.
+    """Return the index array of each key (speaker, writer, hospital), and the key of
+    each client.
 
     Args:
         keys: the key of each sample, (n,), whole numbers.
-        clients: how many keys to take; None takes all. The samples of other keys get no owner.
+        clients: how many keys to take; None takes all. The samples of other keys get no
+            owner.
         seed: the seed of ``pick="random"``.
-        pick: take the ``first`` keys, the ``largest`` (ties to the first), or ``random`` ones.
+        pick: take the ``first`` keys, the ``largest`` (ties to the first), or
+            ``random`` ones.
         min_samples: skip keys with fewer samples.
 
     >>> parts, chosen = by_key(np.array([7, 3, 7, 3, 7]))
@@ -53,11 +56,15 @@ def by_key(
     )
     if pick not in _PICKS:
         raise InvalidOption(
-            f"by-key: unknown pick {pick!r}", suggest(str(pick), _PICKS), where=("pick",)
+            f"by-key: unknown pick {pick!r}",
+            suggest(str(pick), _PICKS),
+            where=("pick",),
         )
     if pick == "largest":
         kept = np.sort(kept[np.argsort(-sizes[kept], kind="stable")[:wanted]])
     elif pick == "random":
-        kept = np.sort(generator(seed, "partition/by-key").choice(kept, wanted, replace=False))
+        kept = np.sort(
+            generator(seed, "partition/by-key").choice(kept, wanted, replace=False)
+        )
     kept = kept[:wanted]
     return [parts[k] for k in kept], values[kept].astype(np.int64)

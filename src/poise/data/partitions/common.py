@@ -16,7 +16,9 @@ Sizes: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]] | Ints | None
 
 
 def check_clients(clients: int, samples: int) -> int:
-    """Return the number of clients; it must be at least 1 and at most the number of samples."""
+    """Return the number of clients; it must be at least 1 and at most the number of
+    samples.
+    """
     whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
     require(
         whole and clients >= 1,
@@ -36,7 +38,9 @@ def check_clients(clients: int, samples: int) -> int:
 
 
 def check_classes(labels: Labels, rule: str) -> int:
-    """Return the number of classes; labels that are not whole numbers raise `InvalidOption`."""
+    """Return the number of classes; labels that are not whole numbers raise
+    `InvalidOption`.
+    """
     require(
         labels.dtype.kind in "iu",
         f"partition {rule!r} needs class labels, but this is a regression",
@@ -54,7 +58,9 @@ def repeated(pairs: ArrayLike, clients: int, name: str) -> NDArray[Any]:
     """
     table = np.asarray(pairs)
     counts = table[:, 0].astype(np.int64)
-    require(bool((counts >= 0).all()), f"{name}: a negative number of clients", where=name)
+    require(
+        bool((counts >= 0).all()), f"{name}: a negative number of clients", where=name
+    )
     require(
         int(counts.sum()) == clients,
         f"{name} describe {int(counts.sum())} clients, not {clients}",
@@ -66,8 +72,8 @@ def repeated(pairs: ArrayLike, clients: int, name: str) -> NDArray[Any]:
 def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
     """Return the samples per client, (clients,).
 
-    ``sizes`` is None (all samples, sizes equal or one apart, larger ones first), a number (the size
-    of every client), one size per client, or ``(count, size)`` pairs.
+    ``sizes`` is None (all samples, sizes equal or one apart, larger ones first), a
+    number (the size of every client), one size per client, or ``(count, size)`` pairs.
 
     >>> client_sizes(None, 3, 8).tolist(), client_sizes([(1, 4), (2, 1)], 3, 8).tolist()
     ([3, 3, 2], [4, 1, 1])
@@ -79,9 +85,15 @@ def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
         given = np.asarray(sizes)
     except ValueError as error:
         raise InvalidOption(
-            f"sizes: {error}", "give one size per client, or (count, size) pairs", where=("sizes",)
+            f"sizes: {error}",
+            "give one size per client, or (count, size) pairs",
+            where=("sizes",),
         ) from error
-    require(given.dtype.kind in "iu", f"sizes must be whole numbers, not {sizes!r}", where="sizes")
+    require(
+        given.dtype.kind in "iu",
+        f"sizes must be whole numbers, not {sizes!r}",
+        where="sizes",
+    )
     if given.ndim == 2 and given.shape[1] == 2:
         given = repeated(given, clients, "sizes")
     given = np.broadcast_to(given, (clients,)) if given.ndim == 0 else given
@@ -110,8 +122,11 @@ def cut(order: Ints, sizes: Ints) -> list[Ints]:
     return np.split(order[: int(sizes.sum())], np.cumsum(sizes)[:-1])
 
 
-def shuffled_by_class(labels: Labels, classes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return all positions sorted by class and shuffled inside, and where each class starts.
+def shuffled_by_class(
+    labels: Labels, classes: int, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Return all positions sorted by class and shuffled inside, and where each class
+    starts.
 
     >>> order, starts = shuffled_by_class(np.array([1, 0, 1]), 2, np.random.default_rng(0))
     >>> starts.tolist(), order[0]
@@ -124,7 +139,8 @@ def shuffled_by_class(labels: Labels, classes: int, rng: np.random.Generator) ->
 
 
 def deal_classes(counts: Ints, order: Ints, starts: Ints) -> list[Ints]:
-    """Give client i ``counts[i, c]`` samples of class c, class by class, without overlap.
+    """Give client i ``counts[i, c]`` samples of class c, class by class, without
+    overlap.
 
     Args:
         counts: (clients, classes), column sums at most the class sizes.

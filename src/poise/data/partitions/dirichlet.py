@@ -20,15 +20,21 @@ from poise.data.partitions.common import (
 
 
 def dirichlet(
-    labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, sizes: Sizes = None
+    labels: Labels,
+    clients: int,
+    seed: int = 0,
+    *,
+    alpha: float = 1.0,
+    sizes: Sizes = None,
 ) -> list[Ints]:
     """Give client i exactly ``sizes[i]`` samples in class proportions π_i ~ Dir(α·1).
 
-    α → 0: one class per client; α → ∞: uniform. Counts are rounded by largest remainders. No sample
-    has two owners: clients take their samples in random order. If a class has run out, a client
-    takes more of the remaining classes, in proportion to π_i (or, if π_i is 0 on all of them, to
-    what remains). The last clients therefore follow π_i less closely; use ``sizes`` to leave some
-    samples without an owner where that matters.
+    α → 0: one class per client; α → ∞: uniform. Counts are rounded by largest
+    remainders. No sample has two owners: clients take their samples in random order. If
+    a class has run out, a client takes more of the remaining classes, in proportion to
+    π_i (or, if π_i is 0 on all of them, to what remains). The last clients therefore
+    follow π_i less closely; use ``sizes`` to leave some samples without an owner where
+    that matters.
 
     Args:
         labels: (n,) classes.
@@ -40,7 +46,8 @@ def dirichlet(
     >>> [len(p) for p in dirichlet(np.arange(40) % 4, 3, alpha=0.1, sizes=[5, 10, 20])]
     [5, 10, 20]
 
-    Source: [Fraboni 2023, §3.6] (10, 30, 30, 20, 10 clients with 100, 250, 500, 750, 1000 samples),
+    Source: [Fraboni 2023, §3.6] (10, 30, 30, 20, 10 clients with 100, 250, 500, 750,
+        1000 samples),
     [Hsu 2019].
     """
     number = check_clients(clients, len(labels))
@@ -58,10 +65,11 @@ def dirichlet(
 
 
 def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
-    """Draw π_i ~ Dir(α·1) for many clients, (m, classes); row i depends on (seed, client) only.
+    """Draw π_i ~ Dir(α·1) for many clients, (m, classes); row i depends on (seed,
+    client) only.
 
-    Gamma variables are drawn by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so that a tiny α
-    does not underflow.
+    Gamma variables are drawn by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so
+    that a tiny α does not underflow.
 
     >>> shares = proportions(0, np.arange(3), 0.5, 4)
     >>> bool(np.allclose(shares.sum(1), 1))
@@ -79,7 +87,8 @@ def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
     draws = words(keys(seed, "dirichlet", clients), 2 * classes)
     uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     logs = (
-        np.log(gammaincinv(alpha + 1, uniform[:, :classes])) + np.log(uniform[:, classes:]) / alpha
+        np.log(gammaincinv(alpha + 1, uniform[:, :classes]))
+        + np.log(uniform[:, classes:]) / alpha
     )
     powers = np.exp(logs - logs.max(axis=1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=1, keepdims=True)

@@ -20,21 +20,29 @@ _FLOOR = 1e-9
 
 
 def dirichlet_by_class(
-    labels: Labels, clients: int, seed: int = 0, *, kappa: float = 1.0, phi2: float = 0.0
+    labels: Labels,
+    clients: int,
+    seed: int = 0,
+    *,
+    kappa: float = 1.0,
+    phi2: float = 0.0,
 ) -> list[Ints]:
-    """Share class c among the clients as Dir(κ·1), with client sizes LogNormal(ln(n/N), φ²).
+    """Share class c among the clients as Dir(κ·1), with client sizes LogNormal(ln(n/N),
+    φ²).
 
-    To meet both, the rule scales the matrix of drawn shares by rows and columns in turn until its
-    rows sum to the drawn sizes and its columns to the class sizes (iterative proportional fitting).
-    This keeps the odds between clients and classes, that is the drawn imbalance, and deals every
-    sample. Columns are then rounded by largest remainders, so a size is met up to about one sample
-    per class. If a tiny κ leaves no matrix with these margins, class sizes take precedence.
+    To meet both, the rule scales the matrix of drawn shares by rows and columns in turn
+    until its rows sum to the drawn sizes and its columns to the class sizes (iterative
+    proportional fitting). This keeps the odds between clients and classes, that is the
+    drawn imbalance, and deals every sample. Columns are then rounded by largest
+    remainders, so a size is met up to about one sample per class. If a tiny κ leaves no
+    matrix with these margins, class sizes take precedence.
 
     Args:
         labels: (n,) classes.
         clients: number of clients N.
         seed: the seed of the random stream.
-        kappa: concentration κ > 0; ``inf`` is perfect class balance. (The paper plots κ⁻¹.)
+        kappa: concentration κ > 0; ``inf`` is perfect class balance. (The paper plots
+            κ⁻¹.)
         phi2: variance φ² >= 0 of the logarithm of the sizes; 0 is equal sizes.
 
     >>> y = np.arange(60) % 3
@@ -67,8 +75,12 @@ def dirichlet_by_class(
     return deal_classes(_without_empty_clients(counts), order, starts=starts)
 
 
-def _shares(kappa: float, classes: int, clients: int, rng: np.random.Generator) -> Floats:
-    """Draw the share of each client in each class, (classes, clients), bounded away from 0."""
+def _shares(
+    kappa: float, classes: int, clients: int, rng: np.random.Generator
+) -> Floats:
+    """Draw the share of each client in each class, (classes, clients), bounded away
+    from 0.
+    """
     if np.isinf(kappa):
         return np.full((classes, clients), 1 / clients)
     gamma = np.log(rng.gamma(kappa + 1, size=(classes, clients)))
@@ -79,7 +91,9 @@ def _shares(kappa: float, classes: int, clients: int, rng: np.random.Generator) 
 
 
 def _fitted(shares: Floats, room: Floats, sizes: Floats, rounds: int = 200) -> Floats:
-    """Scale columns to ``sizes`` and rows to ``room`` in turn; the rows are exact in the end."""
+    """Scale columns to ``sizes`` and rows to ``room`` in turn; the rows are exact in
+    the end.
+    """
     table = shares * np.maximum(room, _FLOOR)[:, None]
     for _ in range(rounds):
         table = table * (sizes / table.sum(axis=0))
@@ -90,7 +104,9 @@ def _fitted(shares: Floats, room: Floats, sizes: Floats, rounds: int = 200) -> F
 
 
 def _without_empty_clients(counts: Ints) -> Ints:
-    """Give each empty client one sample of the largest client, from that client's largest class."""
+    """Give each empty client one sample of the largest client, from that client's
+    largest class.
+    """
     counts = counts.copy()
     for client in np.flatnonzero(counts.sum(axis=1) == 0):
         richest = int(np.argmax(counts.sum(axis=1)))

@@ -35,24 +35,26 @@ def imbalanced(
 ) -> list[Ints]:
     """Give a client n_max · r^{c/(K-1)} samples of class c of K, rounded, at least one.
 
-    r is the size of the smallest class over that of the largest. Samples of small classes that no
-    client takes get no owner.
+    r is the size of the smallest class over that of the largest. Samples of small
+    classes that no client takes get no owner.
 
     Args:
         labels: (n,) classes.
         clients: number of clients.
         seed: the seed of the random streams.
         ratio: r in (0, 1] for every client.
-        ratios: numbers to draw each client's r from (it depends on (seed, client) only), or
-            ``(count, ratio)`` pairs. Without ``ratio`` and ``ratios``, r is drawn from the seven
-            numbers of the paper.
-        n_max: samples of class 0 per client; None takes the largest number that the classes allow.
+        ratios: numbers to draw each client's r from (it depends on (seed, client)
+            only), or ``(count, ratio)`` pairs. Without ``ratio`` and ``ratios``, r is
+            drawn from the seven numbers of the paper.
+        n_max: samples of class 0 per client; None takes the largest number that the
+            classes allow.
 
     >>> y = np.repeat(np.arange(3), 100)
     >>> [np.bincount(y[p]).tolist() for p in imbalanced(y, 2, ratio=0.01, n_max=50)]
     [[50, 5, 1], [50, 5, 1]]
 
-    Source: [Exp-α 2023, §4.1] (r drawn from {1, .5, .1, .05, .01, .005, .001}), [Cao 2019].
+    Source: [Exp-α 2023, §4.1] (r drawn from {1, .5, .1, .05, .01, .005, .001}), [Cao
+        2019].
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "imbalanced")
@@ -61,9 +63,13 @@ def imbalanced(
         f"imbalanced: n_max = {n_max!r} must be at least 1",
         where="n_max",
     )
-    order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/imbalanced"))
+    order, starts = shuffled_by_class(
+        labels, classes, generator(seed, "partition/imbalanced")
+    )
     room = np.diff(starts)
-    drawn = client_ratios(seed, np.arange(number), ratio=ratio, ratios=ratios, population=number)
+    drawn = client_ratios(
+        seed, np.arange(number), ratio=ratio, ratios=ratios, population=number
+    )
     fitting = largest_n_max(drawn, room)
     counts = class_counts(drawn, classes, n_max=fitting if n_max is None else n_max)
     needed = counts.sum(axis=0)
@@ -73,18 +79,26 @@ def imbalanced(
         hint = f"n_max = {fitting} would fit; {hint}"
     require(
         needed[over] <= room[over],
-        f"imbalanced: the clients need {needed[over]} samples of class {over}, it has {room[over]}",
+        (
+            f"imbalanced: the clients need {needed[over]} samples of class {over}, it has "
+            f"{room[over]}"
+        ),
         hint,
     )
     return deal_classes(counts, order, starts=starts)
 
 
 def client_ratios(
-    seed: int, clients: Ints, ratio: float | None, ratios: Sequence[Any] | None, population: int
+    seed: int,
+    clients: Ints,
+    ratio: float | None,
+    ratios: Sequence[Any] | None,
+    population: int,
 ) -> Floats:
     """Return the ratio of each client, (m,).
 
-    It is ``ratio``, or follows from ``(count, ratio)`` pairs, or is drawn from (seed, client).
+    It is ``ratio``, or follows from ``(count, ratio)`` pairs, or is drawn from (seed,
+    client).
 
     >>> client_ratios(0, np.arange(3), None, [(2, 1.0), (1, 0.1)], 3).tolist()
     [1.0, 1.0, 0.1]
@@ -101,7 +115,11 @@ def client_ratios(
     require(table.size > 0, "imbalanced: ratios is empty", where="ratios")
     values = table[:, 1] if table.ndim == 2 else table
     inside = bool(((values > 0) & (values <= 1)).all())
-    require(inside, f"imbalanced: ratios {values.tolist()} must lie in (0, 1]", where="ratios")
+    require(
+        inside,
+        f"imbalanced: ratios {values.tolist()} must lie in (0, 1]",
+        where="ratios",
+    )
     if table.ndim == 2:
         return repeated(table, population, "ratios")[clients]
     return table[draw(seed, clients, len(table))]
@@ -136,12 +154,16 @@ def equal_counts(ratios: Floats, classes: int, size: int) -> Ints:
     shares = weights / weights.sum(axis=1, keepdims=True)
     counts = largest_remainders(shares, np.full(len(ratios), size))
     empty = (counts == 0).sum(axis=1)
-    counts[:, 0] -= empty  # class 0 is the largest: it gives one sample to each empty class
+    counts[:, 0] -= (
+        empty  # class 0 is the largest: it gives one sample to each empty class
+    )
     return np.maximum(counts, 1)
 
 
 def largest_n_max(ratios: Floats, room: Ints) -> int:
-    """Return the largest n_max for which all clients fit into the classes; at least 1."""
+    """Return the largest n_max for which all clients fit into the classes; at least
+    1.
+    """
     low = 1
     high = max(1, int(room[0]) // len(ratios))
     while low < high:

@@ -28,28 +28,33 @@ def one_class(
     sizes: Sizes = None,
     dealt: Literal["in turn", "random"] = "in turn",
 ) -> list[Ints]:
-    """Give client i samples of class ``i mod C`` only, so class c belongs to N/C clients.
+    """Give client i samples of class ``i mod C`` only, so class c belongs to N/C
+    clients.
 
-    Without ``sizes`` the owners of a class share all of it equally (sizes at most one apart). With
-    fewer clients than classes, the last classes get no owner.
+    Without ``sizes`` the owners of a class share all of it equally (sizes at most one
+    apart). With fewer clients than classes, the last classes get no owner.
 
     Args:
         labels: (n,) classes; classes without a sample are skipped.
         clients: number of clients.
         seed: the seed of the random streams.
         sizes: exact client sizes, see `client_sizes`.
-        dealt: ``random`` assigns the classes in random order, with as many clients per class.
+        dealt: ``random`` assigns the classes in random order, with as many clients per
+            class.
 
     >>> parts = one_class(np.array([0, 1, 0, 1, 0, 1]), 4)
     >>> [np.array([0, 1, 0, 1, 0, 1])[p].tolist() for p in parts]
     [[0, 0], [1, 1], [0], [1]]
 
-    Source: [Fraboni 2023, §3.6] (100 clients, 500 samples each), [Fraboni 2023, §5.5.1] (100
+    Source: [Fraboni 2023, §3.6] (100 clients, 500 samples each), [Fraboni 2023, §5.5.1]
+        (100
     samples each).
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "one-class")
-    order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/one-class"))
+    order, starts = shuffled_by_class(
+        labels, classes, generator(seed, "partition/one-class")
+    )
     room = np.diff(starts)
     present = np.flatnonzero(room)
     turns = np.arange(number)
@@ -73,7 +78,10 @@ def _check_room(counts: Ints, room: Ints, shared: bool) -> None:
     over = int(np.argmax(needed - room))
     require(
         needed[over] <= room[over],
-        f"one-class: the owners of class {over} need {needed[over]} samples, it has {room[over]}",
+        (
+            f"one-class: the owners of class {over} need {needed[over]} samples, it has "
+            f"{room[over]}"
+        ),
         "choose smaller sizes, or use on_demand=True, where clients may share samples",
     )
     empty = np.flatnonzero(counts.sum(axis=1) == 0)

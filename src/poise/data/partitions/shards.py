@@ -29,12 +29,14 @@ def shards(
     sizes: Sizes = None,
     deal: str = "even",
 ) -> list[Ints]:
-    """Sort by label, cut into contiguous shards of ``shard_size``, and deal the shards at random.
+    """Sort by label, cut into contiguous shards of ``shard_size``, and deal the shards
+    at random.
 
-    Every client gets at least one shard; the last shard may be shorter. With ``deal="even"`` shard
-    counts differ by at most one. With ``deal="random"`` every client gets one shard and the others
-    go to random clients, so sizes differ widely. With ``sizes`` the rule lays the shuffled shards
-    end to end and cuts at these sizes instead, which may split a shard between two clients.
+    Every client gets at least one shard; the last shard may be shorter. With
+    ``deal="even"`` shard counts differ by at most one. With ``deal="random"`` every
+    client gets one shard and the others go to random clients, so sizes differ widely.
+    With ``sizes`` the rule lays the shuffled shards end to end and cuts at these sizes
+    instead, which may split a shard between two clients.
 
     Args:
         labels: (n,) classes.
@@ -61,7 +63,9 @@ def shards(
     )
     if deal not in _DEALS:
         raise InvalidOption(
-            f"shards: unknown deal {deal!r}", suggest(str(deal), _DEALS), where=("deal",)
+            f"shards: unknown deal {deal!r}",
+            suggest(str(deal), _DEALS),
+            where=("deal",),
         )
     count = -(-len(labels) // int(size))
     require(
@@ -91,4 +95,6 @@ def shards(
 
 
 def _random_owners(count: int, clients: int, rng: np.random.Generator) -> Ints:
-    return np.concatenate([np.arange(clients), rng.integers(clients, size=count - clients)])
+    return np.concatenate(
+        [np.arange(clients), rng.integers(clients, size=count - clients)]
+    )

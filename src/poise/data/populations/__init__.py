@@ -1,7 +1,8 @@
 """Populations on demand: counterparts of the partition rules, under the same names.
 
-Each is a function ``(request, **options)`` that returns a `Population` over positions of the
-request's labels. Clients may share samples, so the pool does not limit their number.
+Each is a function ``(request, **options)`` that returns a `Population` over positions
+of the request's labels. Clients may share samples, so the pool does not limit their
+number.
 """
 
 from __future__ import annotations
@@ -53,18 +54,23 @@ def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Populat
     size = len(request.labels)
     _check(request.clients, samples_per_client, room=size, group="the pool")
     rule = WholePool(samples_per_client)
-    return Population(request.clients, request.seed, rule, np.arange(size), np.array([0, size]))
+    return Population(
+        request.clients, request.seed, rule, np.arange(size), np.array([0, size])
+    )
 
 
 def dirichlet(
     request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100
 ) -> Population:
-    """Give each client ``samples_per_client`` samples in class proportions drawn from Dir(α·1).
+    """Give each client ``samples_per_client`` samples in class proportions drawn from
+    Dir(α·1).
 
     Source: [Fraboni 2023, §3.6].
     """
     seed = request.seed
-    _check(request.clients, samples_per_client, room=len(request.labels), group="the pool")
+    _check(
+        request.clients, samples_per_client, room=len(request.labels), group="the pool"
+    )
     classes = check_classes(request.labels, "dirichlet")
     proportions(seed, np.arange(1), alpha, classes)
     order, starts = _groups(request.labels, classes)
@@ -72,8 +78,12 @@ def dirichlet(
     return Population(request.clients, seed, rule, order, starts)
 
 
-def one_class(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
-    """Give client i ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023, §5.5.1]."""
+def one_class(
+    request: PopulationRequest, *, samples_per_client: int = 100
+) -> Population:
+    """Give client i ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023,
+    §5.5.1].
+    """
     classes = check_classes(request.labels, "one-class")
     order, starts = _groups(request.labels, classes)
     present = np.flatnonzero(np.diff(starts))
@@ -94,13 +104,16 @@ def imbalanced(
     equal_sizes: bool = False,
     own_order: bool = False,
 ) -> Population:
-    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn per client.
+    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn
+    per client.
 
     The size of a client depends on its r: it owns ``n_max`` samples of class 0, or
-    ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With ``equal_sizes``
-    every client owns ``samples_per_client`` samples in the same proportions: the experiments of
-    [Exp-α 2023] keep sizes equal [Exp-α 2023, §3.3]. The largest class is class 0 for all clients,
-    or a random class for each client with ``own_order`` ([Exp-α 2023] does not say which).
+    ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With
+    ``equal_sizes`` every client owns ``samples_per_client`` samples in the same
+    proportions: the experiments of [Exp-α 2023] keep sizes equal [Exp-α 2023, §3.3].
+        The largest class is class 0 for all clients,
+    or a random class for each client with ``own_order`` ([Exp-α 2023] does not say
+    which).
 
     Source: [Exp-α 2023, §4.1].
     """
@@ -116,7 +129,9 @@ def imbalanced(
         where="ratios",
     )
     seed = request.seed
-    client_ratios(seed, np.arange(1), ratio=ratio, ratios=ratios, population=request.clients)
+    client_ratios(
+        seed, np.arange(1), ratio=ratio, ratios=ratios, population=request.clients
+    )
     order, starts = _groups(request.labels, classes)
     room = np.diff(starts)
     choices = _ratios_to_draw_from(ratio, ratios)
@@ -125,7 +140,9 @@ def imbalanced(
         size = _equal_size(n_max, samples_per_client, classes=classes)
     top = n_max if samples_per_client is None else samples_per_client // classes
     n_top = 100 if top is None else top
-    rule = Thinning(choices, n_top, classes=classes, seed=seed, size=size, own_order=own_order)
+    rule = Thinning(
+        choices, n_top, classes=classes, seed=seed, size=size, own_order=own_order
+    )
     if size is None:
         largest = rule.n_max
         name = "n_max"
@@ -135,7 +152,13 @@ def imbalanced(
     scarce = 0  # with equal sizes and without own_order, only class 0 can be too small
     if own_order or size is None:
         scarce = int(np.argmin(room))
-    _check(request.clients, largest, room=int(room[scarce]), group=f"class {scarce}", name=name)
+    _check(
+        request.clients,
+        largest,
+        room=int(room[scarce]),
+        group=f"class {scarce}",
+        name=name,
+    )
     return Population(request.clients, seed, rule, order, starts)
 
 
@@ -156,7 +179,10 @@ def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int)
     size = 100 if samples_per_client is None else samples_per_client
     require(
         size >= classes,
-        f"imbalanced: samples_per_client = {size} is less than one of each of {classes} classes",
+        (
+            f"imbalanced: samples_per_client = {size} is less than one of each of "
+            f"{classes} classes"
+        ),
         where="samples_per_client",
     )
     return size

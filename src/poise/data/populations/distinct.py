@@ -12,12 +12,13 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct(streams: U64, positions: Ints, sizes: Ints) -> Ints:
-    """Return entry ``positions[k]`` of the permutation of ``range(sizes[k])`` of ``streams[k]``.
+    """Return entry ``positions[k]`` of the permutation of ``range(sizes[k])`` of
+    ``streams[k]``.
 
-    The permutation is a keyed pseudo-random bijection, so each entry is computed without the
-    others. A number below a·b ≥ size is written as (l, r), l < a, r < b, and mixed by a Feistel
-    network, l += F(r) mod a, r += F(l) mod b. A result at or above the size is mixed again, which
-    keeps the map a bijection.
+    The permutation is a keyed pseudo-random bijection, so each entry is computed
+    without the others. A number below a·b ≥ size is written as (l, r), l < a, r < b,
+    and mixed by a Feistel network, l += F(r) mod a, r += F(l) mod b. A result at or
+    above the size is mixed again, which keeps the map a bijection.
 
     Args:
         streams: (k,) stream keys.
@@ -33,7 +34,9 @@ def distinct(streams: U64, positions: Ints, sizes: Ints) -> Ints:
     values = positions.astype(np.int64)
     open_ = np.arange(len(values))
     while len(open_):
-        values[open_] = _mixed(streams[open_], values[open_], columns[open_], lines[open_])
+        values[open_] = _mixed(
+            streams[open_], values[open_], columns[open_], lines[open_]
+        )
         open_ = open_[values[open_] >= sizes[open_]]
     return values
 
@@ -51,4 +54,6 @@ def _scatter(streams: U64, turn: int, values: Ints) -> Ints:
     """Return a pseudo-random number in 0 … 2^32 - 1 for each (stream, turn, value)."""
     with np.errstate(over="ignore"):
         words = streams + values.astype(np.uint64) * _ODD
-    return (keys(turn, "distinct", words.view(np.int64)) >> np.uint64(32)).astype(np.int64)
+    return (keys(turn, "distinct", words.view(np.int64)) >> np.uint64(32)).astype(
+        np.int64
+    )

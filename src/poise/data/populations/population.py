@@ -25,10 +25,12 @@ class PopulationRequest:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients on demand: clients may share samples, and the samples of one client are distinct.
+    """Clients on demand: clients may share samples, and the samples of one client are
+    distinct.
 
-    Nothing is stored per client, so a million clients take no more memory than ten. Client i is the
-    same for any number of clients, and does not depend on the other clients of a request.
+    Nothing is stored per client, so a million clients take no more memory than ten.
+    Client i is the same for any number of clients, and does not depend on the other
+    clients of a request.
 
     Args:
         clients: number of clients N.
@@ -62,12 +64,15 @@ class Population:
         counts = self.rule.counts(clients)
         groups = counts.shape[1]
         streams = np.broadcast_to(
-            keys(self.seed, "population", clients[:, None], np.arange(groups)), counts.shape
+            keys(self.seed, "population", clients[:, None], np.arange(groups)),
+            counts.shape,
         )
         flat = counts.ravel()
         position = np.arange(int(flat.sum())) - np.repeat(np.cumsum(flat) - flat, flat)
         group = np.repeat(np.tile(np.arange(groups), len(clients)), flat)
-        inside = distinct(np.repeat(streams.ravel(), flat), position, np.diff(self.starts)[group])
+        inside = distinct(
+            np.repeat(streams.ravel(), flat), position, np.diff(self.starts)[group]
+        )
         offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))]).astype(np.int64)
         return self.order[self.starts[group] + inside], offsets
 
@@ -79,5 +84,7 @@ class Population:
         """Return a hash of the pool's order and of the rows of the first 16 clients."""
         digest = hashlib.blake2b(f"{self.clients}/{self.seed}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(self.order).data)
-        digest.update(np.ascontiguousarray(self.rows(np.arange(min(self.clients, 16)))[0]).data)
+        digest.update(
+            np.ascontiguousarray(self.rows(np.arange(min(self.clients, 16)))[0]).data
+        )
         return digest.digest()

@@ -28,7 +28,9 @@ class PopulationRule(Protocol):
         """Return the samples of each client, (m,), without computing the rows."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
+        """Return the numbers by which these clients differ, by name, (m,) each; may be
+        empty.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,9 @@ class OneClass:
     def counts(self, clients: Ints) -> Ints:
         """Return ``size`` samples of the client's class, and none of the others."""
         table = np.zeros((len(clients), self.classes), dtype=np.int64)
-        table[np.arange(len(clients)), self.present[clients % len(self.present)]] = self.equal_size
+        table[np.arange(len(clients)), self.present[clients % len(self.present)]] = (
+            self.equal_size
+        )
         return table
 
     def sizes(self, clients: Ints) -> Ints:
@@ -105,10 +109,12 @@ class Proportions:
 
 @dataclass(frozen=True, eq=False)
 class Thinning:
-    """n_max · r^{c/(K-1)} samples of class c of K, r drawn from ``ratios`` by (seed, client).
+    """n_max · r^{c/(K-1)} samples of class c of K, r drawn from ``ratios`` by (seed,
+    client).
 
-    With ``size``, classes keep these proportions and every client has that many samples in total.
-    With ``own_order``, the order of the classes by size is drawn for each client.
+    With ``size``, classes keep these proportions and every client has that many samples
+    in total. With ``own_order``, the order of the classes by size is drawn for each
+    client.
 
     Source: [Exp-α 2023, §4.1].
     """
@@ -141,7 +147,9 @@ class Thinning:
         counts: Ints = self._table()[draw(self.seed, clients, len(self.ratios))]
         if not self.own_order:
             return counts
-        orders = permutations(keys(self.seed, "imbalanced/order", clients), self.classes)
+        orders = permutations(
+            keys(self.seed, "imbalanced/order", clients), self.classes
+        )
         return np.take_along_axis(counts, orders, axis=1)
 
     def sizes(self, clients: Ints) -> Ints:
@@ -151,4 +159,6 @@ class Thinning:
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
         """Return the imbalance ratio of each client."""
-        return {"imbalance ratio": self.ratios[draw(self.seed, clients, len(self.ratios))]}
+        return {
+            "imbalance ratio": self.ratios[draw(self.seed, clients, len(self.ratios))]
+        }

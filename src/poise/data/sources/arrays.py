@@ -26,16 +26,19 @@ def arrays(
     normalize: str | None = None,
     vocabulary: int | None = None,
 ) -> Source:
-    """Return a source of ``(x, y)``: classification if y holds integers, else regression.
+    """Return a source of ``(x, y)``: classification if y holds integers, else
+    regression.
 
-    uint8 features are stored as bytes and reach the model as x/255; all others are float32. NaN and
-    infinity raise `InvalidOption`.
+    uint8 features are stored as bytes and reach the model as x/255; all others are
+    float32. NaN and infinity raise `InvalidOption`.
 
     Args:
         data: features (n, …) and labels (n,).
         test: held-out ``(x, y)``.
-        test_share: without ``test``, the share of the samples (of each class) to hold out.
-        keys: the natural owner of each sample, for the partition ``by-key``; any sortable values.
+        test_share: without ``test``, the share of the samples (of each class) to hold
+            out.
+        keys: the natural owner of each sample, for the partition ``by-key``; any
+            sortable values.
         classes: number of classes, if y may lack the last ones.
         normalize: for uint8 features ``unit`` (x/255, the default) or ``none``.
         vocabulary: x holds token numbers 0 … vocabulary - 1 (text), not quantities.
@@ -61,7 +64,9 @@ def arrays(
     )
     if given is None and test_share:
         groups = y if count else np.zeros(len(y), np.int64)
-        out = held_out(groups, share_of(test_share, "test_share"), generator(0, "arrays/test"))
+        out = held_out(
+            groups, share_of(test_share, "test_share"), generator(0, "arrays/test")
+        )
         given = x[out], y[out]
         x = x[~out]
         y = y[~out]
@@ -70,10 +75,15 @@ def arrays(
     train_pool = _pool(x, y, classes=count, normalize=normalize, vocabulary=vocabulary)
     test_pool = None
     if given is not None:
-        test_pool = _pool(*given, classes=count, normalize=normalize, vocabulary=vocabulary)
+        test_pool = _pool(
+            *given, classes=count, normalize=normalize, vocabulary=vocabulary
+        )
     if test_pool is not None and test_pool.shape != train_pool.shape:
         raise InvalidOption(
-            f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}",
+            (
+                f"test samples have shape {test_pool.shape}, training samples "
+                f"{train_pool.shape}"
+            ),
             where=("test",),
         )
     if owners is None:
@@ -87,9 +97,12 @@ def _numbered(owners: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]
     return tuple(str(value) for value in values), numbers.astype(np.int64)
 
 
-def _pair(data: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _pair(
+    data: tuple[ArrayLike, ArrayLike], name: str
+) -> tuple[NDArray[Any], NDArray[Any]]:
     require(
-        isinstance(data, tuple | list) and len(data) == 2, f"{name} must be a pair (x, y) of arrays"
+        isinstance(data, tuple | list) and len(data) == 2,
+        f"{name} must be a pair (x, y) of arrays",
     )
     x = np.asarray(data[0])
     y = np.asarray(data[1])
@@ -119,22 +132,36 @@ def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
         return 0
     low = min(int(y.min()) for y in labels)
     high = max(int(y.max()) for y in labels)
-    require(low >= 0, f"labels start at {low}", "classes are 0, 1, 2, …; use floats for regression")
+    require(
+        low >= 0,
+        f"labels start at {low}",
+        "classes are 0, 1, 2, …; use floats for regression",
+    )
     require(
         classes is None or classes > high,
         f"classes = {classes}, but there is a label {high}",
         where="classes",
     )
-    return high + 1 if classes is None else int(classes)
+    if classes is None:
+        return high + 1
+    return int(classes)
 
 
 def _pool(
-    x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None, vocabulary: int | None
+    x: NDArray[Any],
+    y: NDArray[Any],
+    classes: int,
+    normalize: str | None,
+    vocabulary: int | None,
 ) -> Samples:
     labels = torch.from_numpy(np.array(y, dtype=np.int64 if classes else np.float32))
     if vocabulary is not None:
         return Samples(
-            _tokens(x, vocabulary), labels, tokens=True, classes=classes, vocabulary=vocabulary
+            _tokens(x, vocabulary),
+            labels,
+            tokens=True,
+            classes=classes,
+            vocabulary=vocabulary,
         )
     bytes_ = x.dtype == np.uint8
     if normalize not in (None, "none", "unit") or (normalize == "unit" and not bytes_):
@@ -143,7 +170,9 @@ def _pool(
             suggest(str(normalize), ["none", "unit"]),
             where=("normalize",),
         )
-    raw = torch.from_numpy(np.array(x, dtype=np.uint8 if bytes_ else np.float32, order="C"))
+    raw = torch.from_numpy(
+        np.array(x, dtype=np.uint8 if bytes_ else np.float32, order="C")
+    )
     scale = 1 / 255 if bytes_ and normalize != "none" else 1.0
     return Samples(raw, labels, scale, classes=classes)
 

@@ -31,16 +31,20 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     """CIFAR-10, 32x32 colour images of ten classes.
 
     Args:
-        normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per channel).
-        version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000 and 400 of
-            each class), or ``auto`` (the full set if its archive is present, else the subset). The
-            notes of the source name the version.
-        size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of blocks of pixels.
+        normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per
+            channel).
+        version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000
+            and 400 of each class), or ``auto`` (the full set if its archive is present,
+            else the subset). The notes of the source name the version.
+        size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of
+            blocks of pixels.
 
     >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
-    'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
+    'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the
+    full set'
 
-    Source: [Krizhevsky 2009]; used in [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni 2023, §3.6],
+    Source: [Krizhevsky 2009]; used in [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni
+        2023, §3.6],
     [Fraboni 2023, §4.5] (16x16).
     """
     if version not in ("auto", *_NOTES):
@@ -49,9 +53,13 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
             suggest(version, ("auto", *_NOTES)),
             where=("version",),
         )
-    require(size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8", where="size")
+    require(
+        size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8", where="size"
+    )
     if version == "auto":
-        only_subset = locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) is not None
+        only_subset = (
+            locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) is not None
+        )
         version = "subset" if only_subset else "full"
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
     train, test = _pools(home("cifar10", [file]), version, normalize, size)
@@ -60,13 +68,18 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
 
 
 @lru_cache(maxsize=2)
-def _pools(folder: Path, version: str, normalize: str, size: int) -> tuple[Samples, Samples]:
+def _pools(
+    folder: Path, version: str, normalize: str, size: int
+) -> tuple[Samples, Samples]:
     (x, y), (x_test, y_test) = _images(folder, version)
-    return image_pools((reduced(x, size), y), (reduced(x_test, size), y_test), 255, normalize)
+    return image_pools(
+        (reduced(x, size), y), (reduced(x_test, size), y_test), 255, normalize
+    )
 
 
 def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
-    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey values.
+    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey
+    values.
 
     >>> reduced(np.array([[[[0, 4], [8, 8]]]], np.uint8), 1).item()
     5
@@ -75,7 +88,9 @@ def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
     if edge == size:
         return images
     block = edge // size
-    sums = images.reshape((n, channels, size, block, size, block)).sum(axis=(3, 5), dtype=np.uint32)
+    sums = images.reshape((n, channels, size, block, size, block)).sum(
+        axis=(3, 5), dtype=np.uint32
+    )
     return np.asarray((2 * sums + block**2) // (2 * block**2), dtype=images.dtype)
 
 
@@ -103,7 +118,9 @@ def _images(folder: Path, version: str) -> tuple[_Images, _Images]:
     return images("train"), images("test")
 
 
-def read_batches(path: Path, members: tuple[str, ...]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def read_batches(
+    path: Path, members: tuple[str, ...]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return images (n, 3, 32, 32) and labels of these batches of the binary archive.
 
     A record is one byte of label and 3 x 1024 bytes of red, green and blue.

@@ -61,7 +61,9 @@ def _series(name: str) -> tuple[PoolSubset, PoolSubset]:
     assert source.keys is not None
     rows = np.flatnonzero(source.keys == source.key_names.index(name))
     out = held_out(
-        source.train.labels.numpy()[rows], _TEST_SHARE, generator(0, "digit-domains/test")
+        source.train.labels.numpy()[rows],
+        _TEST_SHARE,
+        generator(0, "digit-domains/test"),
     )
     return PoolSubset(source.train, rows[~out]), PoolSubset(source.train, rows[out])
 
@@ -84,20 +86,22 @@ def digit_domains(
     test_samples_per_domain: int | None = None,
     seed: int = 0,
 ) -> Source:
-    """The ten digits of several data sets; with the partition ``by-key``, clients are domains.
+    """The ten digits of several data sets; with the partition ``by-key``, clients are
+    domains.
 
     Grey values are scaled to 0 … 1 and images resized to ``size`` × ``size`` (bilinear,
-    anti-aliased), then stored in 256 steps. Line width, slant and margins stay those of the domain.
-    A client's own test samples come from its domain; the federation's test set holds those of all
-    domains.
+    anti-aliased), then stored in 256 steps. Line width, slant and margins stay those of
+    the domain. A client's own test samples come from its domain; the federation's test
+    set holds those of all domains.
 
     Args:
         domains: of ``mnist`` (28x28), or its series ``mnist-series-0`` (employees) and
             ``mnist-series-4`` (students), ``usps`` (16x16), ``digits`` (8x8).
         size: edge of the images in pixels.
-        clients_per_domain: number of clients that share a domain, with equal class shares.
-        samples_per_domain: first take a class-balanced random subset of each domain; None takes
-            all.
+        clients_per_domain: number of clients that share a domain, with equal class
+            shares.
+        samples_per_domain: first take a class-balanced random subset of each domain;
+            None takes all.
         test_samples_per_domain: the same for the test samples.
         seed: the seed of subsets and clients.
 
@@ -151,7 +155,9 @@ def _check(domains: Sequence[str], size: int, clients_per_domain: int) -> None:
         f"digit-domains: {list(domains)} names a domain twice",
         where="domains",
     )
-    overlap = "mnist" in domains and any(name.startswith("mnist-series") for name in domains)
+    overlap = "mnist" in domains and any(
+        name.startswith("mnist-series") for name in domains
+    )
     require(
         not overlap,
         "digit-domains: 'mnist' contains the digits of its series",
@@ -184,7 +190,8 @@ def _owners(domain: PoolSubset, clients: int, seed: int) -> Ints:
 def _pool(domains: Sequence[PoolSubset], size: int) -> Samples:
     """Return one pool of the resized images of all domains."""
     images = [
-        resized(domain.pool.features(torch.from_numpy(domain.rows)), size) for domain in domains
+        resized(domain.pool.features(torch.from_numpy(domain.rows)), size)
+        for domain in domains
     ]
     labels = torch.from_numpy(np.concatenate([domain.labels for domain in domains]))
     return Samples(torch.cat(images), labels, 1 / 255, classes=10)

@@ -16,11 +16,12 @@ from poise.data.splits import held_out, share_of
 def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     """The 8x8 digits of scikit-learn, which need no file and no network.
 
-    Grey values are 0 … 16. The test samples are ``test_share`` of every class, and always the same
-    for a given share.
+    Grey values are 0 … 16. The test samples are ``test_share`` of every class, and
+    always the same for a given share.
 
     Args:
-        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1) or ``standard`` (per training set).
+        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1) or ``standard`` (per
+            training set).
         test_share: the held-out share of each class.
 
     >>> source = digits()
@@ -32,9 +33,14 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     held = load_digits()
     images = np.asarray(held.images).astype(np.uint8)[:, None]
     labels = np.asarray(held.target).astype(np.int64)
-    test = held_out(labels, share_of(test_share, "test_share"), generator(0, "digits/test"))
+    test = held_out(
+        labels, share_of(test_share, "test_share"), generator(0, "digits/test")
+    )
     train_pool, test_pool = image_pools(
-        (images[~test], labels[~test]), (images[test], labels[test]), top=16, normalize=normalize
+        (images[~test], labels[~test]),
+        (images[test], labels[test]),
+        top=16,
+        normalize=normalize,
     )
     held_out_pool = test_pool if test.any() else None
     return Source("digits", train_pool, held_out_pool, notes="scikit-learn digits")

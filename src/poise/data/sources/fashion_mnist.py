@@ -19,5 +19,7 @@ def fashion_mnist(normalize: str = "unit") -> Source:
 
     Source: [Xiao 2017]; used in [Mansour 2022, §4.1], [Fraboni 2023, §5.5].
     """
-    train, test = idx_pools(home("fashion-mnist", FASHION_MNIST), FASHION_MNIST, normalize)
+    train, test = idx_pools(
+        home("fashion-mnist", FASHION_MNIST), FASHION_MNIST, normalize
+    )
     return Source("fashion-mnist", train, test, notes="Fashion-MNIST, official files")

@@ -17,27 +17,41 @@ from poise.data.files import check, home
 from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
 
-FEATURES = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
-"""The ten columns in use; slope, ca and thal are missing nearly everywhere outside Cleveland."""
+FEATURES = (
+    "age",
+    "sex",
+    "cp",
+    "trestbps",
+    "chol",
+    "fbs",
+    "restecg",
+    "thalach",
+    "exang",
+    "oldpeak",
+)
+"""The ten columns in use; slope, ca and thal are missing nearly everywhere outside
+Cleveland."""
 
 _COLUMNS = 14
 _NORMALISATIONS = ("standard", "none")
 
 
 def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Source:
-    """Heart disease (num > 0) from ten features, with four hospitals as natural clients.
+    """Heart disease (num > 0) from ten features, with four hospitals as natural
+    clients.
 
-    Missing values: records with a ``?`` in one of the ten features are dropped, which leaves 303,
-    261, 46 and 130 records. Switzerland's cholesterol is 0 in every record (not measured) and stays
-    so.
+    Missing values: records with a ``?`` in one of the ten features are dropped, which
+    leaves 303, 261, 46 and 130 records. Switzerland's cholesterol is 0 in every record
+    (not measured) and stays so.
 
-    Standardising: (x - mean)/std of each feature over the *training* records of all hospitals
+    Standardising: (x - mean)/std of each feature over the *training* records of all
+        hospitals
     together. (Real hospitals would have to agree on these twenty numbers first.)
 
     Args:
         normalize: ``standard`` or ``none``.
-        test_share: the held-out share of each hospital's healthy records and of its ill ones; the
-            same share always gives the same records.
+        test_share: the held-out share of each hospital's healthy records and of its ill
+            ones; the same share always gives the same records.
 
     >>> import poise                                                          # doctest: +NEEDS_DATA
     >>> fed = poise.federation("heart-disease", "by-key")                     # doctest: +NEEDS_DATA
@@ -60,7 +74,9 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
 @lru_cache(maxsize=4)
 def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
     tables = [read_hospital(path) for path in paths]
-    keys = np.repeat(np.arange(len(tables), dtype=np.int64), [len(y) for _, y in tables])
+    keys = np.repeat(
+        np.arange(len(tables), dtype=np.int64), [len(y) for _, y in tables]
+    )
     x = np.concatenate([features for features, _ in tables])
     y = np.concatenate([labels for _, labels in tables])
     test = held_out(keys * 2 + y, test_share, generator(0, "heart-disease/test"))
@@ -68,7 +84,9 @@ def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
         x = (x - x[~test].mean(axis=0)) / x[~test].std(axis=0)
 
     def pool(rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Samples:
-        return Samples(torch.from_numpy(x[rows]).float(), torch.from_numpy(y[rows]), classes=2)
+        return Samples(
+            torch.from_numpy(x[rows]).float(), torch.from_numpy(y[rows]), classes=2
+        )
 
     held = bool(test.any())
     return Source(
@@ -83,13 +101,19 @@ def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
 
 
 def read_hospital(path: Path) -> tuple[Floats, Ints]:
-    """Return the complete records of a hospital: features (n, 10), and 1 for ill patients (n,)."""
+    """Return the complete records of a hospital: features (n, 10), and 1 for ill
+    patients (n,).
+    """
     features: list[list[float]] = []
     ill: list[int] = []
-    for number, line in enumerate(path.read_text("ascii", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(
+        path.read_text("ascii", errors="replace").splitlines(), start=1
+    ):
         cells = line.split(",")
         if len(cells) != _COLUMNS:
-            raise DataError(f"{path}: line {number} has {len(cells)} columns, expected {_COLUMNS}")
+            raise DataError(
+                f"{path}: line {number} has {len(cells)} columns, expected {_COLUMNS}"
+            )
         used = cells[: len(FEATURES)]
         if "?" in used:
             continue

@@ -13,8 +13,11 @@ from poise.data.sources.images import image_pools
 
 
 @lru_cache(maxsize=4)
-def idx_pools(folder: Path, files: Sequence[DataFile], normalize: str) -> tuple[Samples, Samples]:
-    """Return training (60,000) and test (10,000) pools of 28x28 images; cached in the process.
+def idx_pools(
+    folder: Path, files: Sequence[DataFile], normalize: str
+) -> tuple[Samples, Samples]:
+    """Return training (60,000) and test (10,000) pools of 28x28 images; cached in the
+    process.
 
     Args:
         folder: a data folder that holds the files.

@@ -1,4 +1,6 @@
-"""Pools of images: stored as integers, normalised by a scale and a shift when they are read."""
+"""Pools of images: stored as integers, normalised by a scale and a shift when they are
+read.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ NORMALISATIONS = ("unit", "symmetric", "standard")
 
 
 def image_pools(
-    train: tuple[NDArray[Any], Ints], test: tuple[NDArray[Any], Ints], top: int, normalize: str
+    train: tuple[NDArray[Any], Ints],
+    test: tuple[NDArray[Any], Ints],
+    top: int,
+    normalize: str,
 ) -> tuple[Samples, Samples]:
-    """Return training and test pools of images (n, C, H, W) with grey values 0 … ``top``.
+    """Return training and test pools of images (n, C, H, W) with grey values 0 …
+    ``top``.
 
-    ``unit``: x/top. ``symmetric``: 2x/top - 1 ([Fraboni 2023, §3.6] for CIFAR-10). ``standard``:
-    (x - mean)/std with the mean and standard deviation of each channel over the whole training set
-    ([Fraboni 2023, §4.6] for MNIST).
+    ``unit``: x/top. ``symmetric``: 2x/top - 1 ([Fraboni 2023, §3.6] for CIFAR-10).
+    ``standard``: (x - mean)/std with the mean and standard deviation of each channel
+    over the whole training set ([Fraboni 2023, §4.6] for MNIST).
 
     >>> x, y = np.full((2, 1, 3, 3), 255, np.uint8), np.zeros(2, np.int64)
     >>> float(image_pools((x, y), (x, y), 255, "unit")[0].features(torch.tensor([0])).max())
@@ -32,7 +38,9 @@ def image_pools(
 
     def pool(x: NDArray[Any], y: Ints) -> Samples:
         raw = torch.from_numpy(np.array(x, order="C"))
-        return Samples(raw, torch.from_numpy(y.astype(np.int64)), scale, shift, classes=10)
+        return Samples(
+            raw, torch.from_numpy(y.astype(np.int64)), scale, shift, classes=10
+        )
 
     return pool(*train), pool(*test)
 
@@ -59,8 +67,12 @@ def _affine(
     return scale, shift
 
 
-def _moments(x: NDArray[Any], chunk: int = 4096) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation of each channel, without a float copy of all images."""
+def _moments(
+    x: NDArray[Any], chunk: int = 4096
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and standard deviation of each channel, without a float copy of all
+    images.
+    """
     total = np.zeros(x.shape[1])
     squares = np.zeros(x.shape[1])
     for start in range(0, len(x), chunk):

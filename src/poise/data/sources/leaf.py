@@ -30,18 +30,22 @@ _KEYS = ("users", "num_samples", "user_data")
 
 
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
-    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples, if any.
+    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples,
+    if any.
 
-    A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y":
-    […]}}}``. Vectors of a square length are images: 784 makes 1x28x28. Values are not rescaled; if
-    all are whole 255ths (grey values), they are stored as bytes. If LEAF split by sample, users
-    have their own test samples. If it split by user, the test users are unseen, and their samples
-    form the federation's test set.
+    A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …],
+    "y": […]}}}``. Vectors of a square length are images: 784 makes 1x28x28. Values are
+    not rescaled; if all are whole 255ths (grey values), they are stored as bytes. If
+    LEAF split by sample, users have their own test samples. If it split by user, the
+    test users are unseen, and their samples form the federation's test set.
 
     Args:
-        folder: holds ``train`` and ``test``; a relative path is searched in the data folders.
-        digits: keep the ten digits only [Buttaci 2024, §3.4.2], and the users with digits.
-        classes: number of classes; a larger label raises `DataError`. Not used with ``digits``.
+        folder: holds ``train`` and ``test``; a relative path is searched in the data
+            folders.
+        digits: keep the ten digits only [Buttaci 2024, §3.4.2], and the users with
+            digits.
+        classes: number of classes; a larger label raises `DataError`. Not used with
+            ``digits``.
 
     >>> fed = federation("leaf", "by-key", digits=True)                       # doctest: +SKIP
     >>> fed.names[0]                                                          # doctest: +SKIP
@@ -49,22 +53,31 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
 
     Source: [Caldas 2018]; FEMNIST's digits, [Buttaci 2024, §3.4.2 and §4.5.2].
     """
-    require(classes >= 1, f"leaf: classes = {classes} must be at least 1", where="classes")
+    require(
+        classes >= 1, f"leaf: classes = {classes} must be at least 1", where="classes"
+    )
     place = _located(folder)
-    train, test = (tuple(sorted((place / part).glob("*.json"))) for part in ("train", "test"))
+    train, test = (
+        tuple(sorted((place / part).glob("*.json"))) for part in ("train", "test")
+    )
     if not train:
         raise DataError(f"leaf: there is no *.json in {place / 'train'}", LEAF.by_hand)
-    stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in train + test)
+    stamps = tuple(
+        (path, path.stat().st_size, path.stat().st_mtime_ns) for path in train + test
+    )
     return _load(stamps, len(train), digits, classes)
 
 
 def _located(folder: str) -> Path:
-    places = [place / folder for place in folders()]  # joining an absolute path gives that path
+    places = [
+        place / folder for place in folders()
+    ]  # joining an absolute path gives that path
     for place in places:
         if place.is_dir():
             return place
     raise DataError(
-        f"leaf: there is no folder {' or '.join(map(str, dict.fromkeys(places)))}", LEAF.by_hand
+        f"leaf: there is no folder {' or '.join(map(str, dict.fromkeys(places)))}",
+        LEAF.by_hand,
     )
 
 
@@ -116,7 +129,9 @@ def _load(
     )
 
 
-def _users_with_samples(paths: Iterable[Path], digits: bool, classes: int) -> list[User]:
+def _users_with_samples(
+    paths: Iterable[Path], digits: bool, classes: int
+) -> list[User]:
     """Return the users of several files that have samples of the chosen classes."""
     users = [_kept(user, digits, classes=classes) for user in _users(paths)]
     return [user for user in users if len(user.y)]
@@ -142,13 +157,17 @@ def _users(paths: Iterable[Path]) -> Iterator[User]:
     for path in paths:
         for user in read_users(path):
             if user.name in where:
-                raise DataError(f"{path}: user {user.name!r} is already in {where[user.name]}")
+                raise DataError(
+                    f"{path}: user {user.name!r} is already in {where[user.name]}"
+                )
             where[user.name] = path
             yield user
 
 
 def _kept(user: User, digits: bool, classes: int) -> User:
-    """Return the user with the samples of the chosen classes, after checking the labels."""
+    """Return the user with the samples of the chosen classes, after checking the
+    labels.
+    """
     if digits:
         chosen = (user.y >= 0) & (user.y < DIGITS)
         return User(user.name, user.x[chosen], user.y[chosen], user.path)
@@ -183,7 +202,9 @@ def _values(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def read_users(path: Path) -> list[User]:
-    """Return the users of a file in LEAF's format; a defect raises `DataError` with its place."""
+    """Return the users of a file in LEAF's format; a defect raises `DataError` with its
+    place.
+    """
     try:
         held = json.loads(path.read_bytes())
     except OSError as error:
@@ -196,8 +217,14 @@ def read_users(path: Path) -> list[User]:
         if not isinstance(held, dict) or key not in held:
             raise DataError(f"{path}: not in LEAF's format: there is no {key!r}")
     users, counts, data = (held[key] for key in _KEYS)
-    if not isinstance(users, list) or not isinstance(counts, list) or not isinstance(data, dict):
-        raise DataError(f"{path}: users and num_samples must be lists and user_data a table")
+    if (
+        not isinstance(users, list)
+        or not isinstance(counts, list)
+        or not isinstance(data, dict)
+    ):
+        raise DataError(
+            f"{path}: users and num_samples must be lists and user_data a table"
+        )
     if len(users) != len(counts):
         raise DataError(f"{path}: {len(users)} users, but {len(counts)} num_samples")
     names = [str(user) for user in users]
@@ -206,7 +233,10 @@ def read_users(path: Path) -> list[User]:
             raise _wrong(path, name, "named twice in users")
     for name in sorted(data.keys() - set(names)):
         raise _wrong(path, name, "in user_data, but not in users")
-    return [_user(path, name, count, data) for name, count in zip(names, counts, strict=True)]
+    return [
+        _user(path, name, count, data)
+        for name, count in zip(names, counts, strict=True)
+    ]
 
 
 def _user(path: Path, name: str, count: object, data: dict[str, Any]) -> User:
@@ -219,30 +249,44 @@ def _user(path: Path, name: str, count: object, data: dict[str, Any]) -> User:
             raise _wrong(path, name, f"{key} is not a list")
         entries = len(held[key])
         if entries != count:
-            raise _wrong(path, name, f"{entries} entries in {key}, but num_samples says {count!r}")
+            raise _wrong(
+                path,
+                name,
+                f"{entries} entries in {key}, but num_samples says {count!r}",
+            )
     if not count:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), path)
     x = _numbers(path, name, key="x", values=held["x"], axes=2)
     y = _numbers(path, name, key="y", values=held["y"], axes=1)
     if (y != np.rint(y)).any():
-        raise _wrong(path, name, f"label {y[y != np.rint(y)][0]:g} is not a whole number")
+        raise _wrong(
+            path, name, f"label {y[y != np.rint(y)][0]:g} is not a whole number"
+        )
     return User(name, compact(x), y.astype(np.int64), path)
 
 
-def _numbers(path: Path, name: str, key: str, values: list[Any], axes: int) -> NDArray[Any]:
+def _numbers(
+    path: Path, name: str, key: str, values: list[Any], axes: int
+) -> NDArray[Any]:
     """Return the finite numbers of a list, or of lists of one length, as an array."""
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise _wrong(path, name, f"the vectors in {key} have different lengths") from error
+        raise _wrong(
+            path, name, f"the vectors in {key} have different lengths"
+        ) from error
     if array.ndim != axes or not array.size:
         content = "vectors of one length" if axes == 2 else "numbers"
-        raise _wrong(path, name, f"{key} must hold {content}, but has shape {array.shape}")
+        raise _wrong(
+            path, name, f"{key} must hold {content}, but has shape {array.shape}"
+        )
     if array.dtype.kind not in "iuf":
         raise _wrong(path, name, f"{key} holds something that is not a number")
     infinite = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
     if infinite.any():
-        raise _wrong(path, name, f"{key} is not finite in sample {int(np.argmax(infinite))}")
+        raise _wrong(
+            path, name, f"{key} is not finite in sample {int(np.argmax(infinite))}"
+        )
     return array
 
 
@@ -253,7 +297,11 @@ def compact(x: NDArray[Any]) -> NDArray[Any]:
     ([[0, 255, 128]], 'float32')
     """
     levels = np.rint(x * float(_LEVELS))
-    if x.min() >= 0 and x.max() <= 1 and np.abs(levels - x * float(_LEVELS)).max() < 1e-4:
+    if (
+        x.min() >= 0
+        and x.max() <= 1
+        and np.abs(levels - x * float(_LEVELS)).max() < 1e-4
+    ):
         return levels.astype(np.uint8)
     return x.astype(np.float32)
 

@@ -22,24 +22,29 @@ _COLUMNS = {"series": 1, "writer": 2}
 def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     """MNIST, 60,000 + 10,000 digits of 28x28.
 
-    The official test set holds only unseen writers. With ``by``, each natural client therefore
-    holds out 20 % of its own digits as its test set (``client_test_share`` of `poise.federation`
-    changes that), and the official set stays the federation's test set.
+    The official test set holds only unseen writers. With ``by``, each natural client
+    therefore holds out 20 % of its own digits as its test set (``client_test_share`` of
+    `poise.federation` changes that), and the official set stays the federation's test
+    set.
 
     Args:
-        normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` ((x - 0.1307)/0.3081).
-        by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or ``series``
-            (NIST's hsf 0, employees, and hsf 4, high-school students).
+        normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` ((x -
+            0.1307)/0.3081).
+        by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or
+            ``series`` (NIST's hsf 0, employees, and hsf 4, high-school students).
 
     >>> import poise                                                          # doctest: +NEEDS_DATA
     >>> fed = poise.federation("mnist", "by-key", by="writer")                # doctest: +NEEDS_DATA
     >>> fed.clients                                                           # doctest: +NEEDS_DATA
     539
 
-    Source: natural federations, [Fraboni 2023, §2.4]; QMNIST [Yadav 2019] for the writers.
+    Source: natural federations, [Fraboni 2023, §2.4]; QMNIST [Yadav 2019] for the
+        writers.
     """
     if by is not None and by not in _COLUMNS:
-        raise InvalidOption(f"mnist: unknown by {by!r}", suggest(str(by), _COLUMNS), where=("by",))
+        raise InvalidOption(
+            f"mnist: unknown by {by!r}", suggest(str(by), _COLUMNS), where=("by",)
+        )
     folder = home("mnist", MNIST)
     train, test = idx_pools(folder, MNIST, normalize)
     if by is None:
@@ -66,5 +71,7 @@ def _owners(folder: Path, by: str, labels: torch.Tensor) -> Ints:
     path = check(folder, WRITERS)
     table = _read(path)
     if not np.array_equal(table[:, 0], labels.numpy()):
-        raise DataError(f"{path}: its classes are not those of the MNIST training labels")
+        raise DataError(
+            f"{path}: its classes are not those of the MNIST training labels"
+        )
     return table[:, _COLUMNS[by]].astype(np.int64)

@@ -13,9 +13,10 @@ from poise.core.types import Ints
 class Source:
     """A data set before its samples are dealt to clients.
 
-    Only the positions ``rows`` of the pool ``train`` and ``test_rows`` of ``test`` are samples;
-    None means all. (Windows of a text share one strided view, which also contains windows across
-    two speakers; these are not samples.) Keys name the natural owner of each sample.
+    Only the positions ``rows`` of the pool ``train`` and ``test_rows`` of ``test`` are
+    samples; None means all. (Windows of a text share one strided view, which also
+    contains windows across two speakers; these are not samples.) Keys name the natural
+    owner of each sample.
 
     Args:
         name: of the source.
@@ -26,7 +27,8 @@ class Source:
         keys: number of the natural owner of each sample, aligned with ``rows``, (n,).
         test_keys: the same for the test samples, if owners have their own.
         key_names: name of each owner.
-        client_test_share: share of each natural client's samples to hold out as its own test set.
+        client_test_share: share of each natural client's samples to hold out as its own
+            test set.
         notes: facts about this copy of the data that readers of results must know.
 
     >>> import torch
@@ -55,4 +57,6 @@ class Source:
             )
 
     def __len__(self) -> int:
-        return len(self.train) if self.rows is None else len(self.rows)
+        if self.rows is None:
+            return len(self.train)
+        return len(self.rows)

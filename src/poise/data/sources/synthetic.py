@@ -28,10 +28,10 @@ def synthetic(
 ) -> Source:
     """Synthetic(α, β): data of clients with different linear models and feature means.
 
-    For client i: u_i ~ N(0, α), b_i ~ N(0, β); model W_i, c_i with entries N(u_i, 1); mean v_i with
-    entries N(b_i, 1); x ~ N(v_i, diag(j^-1.2)), y = argmax(W_i x + c_i). N takes variances, not
-    deviations. A larger α separates the models, a larger β the features. The natural owner of a
-    sample is its client i.
+    For client i: u_i ~ N(0, α), b_i ~ N(0, β); model W_i, c_i with entries N(u_i, 1);
+    mean v_i with entries N(b_i, 1); x ~ N(v_i, diag(j^-1.2)), y = argmax(W_i x + c_i).
+    N takes variances, not deviations. A larger α separates the models, a larger β the
+    features. The natural owner of a sample is its client i.
 
     Args:
         clients: number of clients, from the federation.
@@ -49,7 +49,11 @@ def synthetic(
 
     Source: [Li 2020, §5.1 and App. C.1].
     """
-    require(clients >= 1, f"synthetic: clients = {clients} must be at least 1", where="clients")
+    require(
+        clients >= 1,
+        f"synthetic: clients = {clients} must be at least 1",
+        where="clients",
+    )
     require(
         alpha >= 0 and beta >= 0,
         f"synthetic: alpha = {alpha} and beta = {beta} must not be negative",
@@ -60,15 +64,31 @@ def synthetic(
         "synthetic: needs features >= 1 and classes >= 2",
         where="features",
     )
-    require(size is None or size >= 1, f"synthetic: size = {size} must be at least 1", where="size")
+    require(
+        size is None or size >= 1,
+        f"synthetic: size = {size} must be at least 1",
+        where="size",
+    )
     data = [
-        _client(seed, i, alpha=alpha, beta=beta, features=features, classes=classes, size=size)
+        _client(
+            seed,
+            i,
+            alpha=alpha,
+            beta=beta,
+            features=features,
+            classes=classes,
+            size=size,
+        )
         for i in range(clients)
     ]
-    keys = np.repeat(np.arange(clients, dtype=np.int64), [len(labels) for _, labels in data])
+    keys = np.repeat(
+        np.arange(clients, dtype=np.int64), [len(labels) for _, labels in data]
+    )
     x = np.concatenate([rows for rows, _ in data])
     y = np.concatenate([labels for _, labels in data])
-    test = held_out(keys, share_of(test_share, "test_share"), generator(seed, "synthetic/test"))
+    test = held_out(
+        keys, share_of(test_share, "test_share"), generator(seed, "synthetic/test")
+    )
 
     def pool(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Samples:
         features = torch.from_numpy(x[chosen]).float()
@@ -87,7 +107,13 @@ def synthetic(
 
 
 def _client(
-    seed: int, i: int, alpha: float, beta: float, features: int, classes: int, size: int | None
+    seed: int,
+    i: int,
+    alpha: float,
+    beta: float,
+    features: int,
+    classes: int,
+    size: int | None,
 ) -> tuple[Floats, Ints]:
     rng = generator(seed, "synthetic", i)
     model_mean = rng.normal(0, alpha**0.5)

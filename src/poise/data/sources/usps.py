@@ -24,11 +24,13 @@ _SIZES = {"train": 7291, "test": 2007}
 def usps(normalize: str = "unit") -> Source:
     """USPS, 7,291 + 2,007 digits of 16x16, with high values for ink as in MNIST.
 
-    The test set is harder than the training set. The published grey values have three decimals in
-    [-1, 1]; poise stores them without loss as the integers ``1000 (v + 1)``, 0 … 2000.
+    The test set is harder than the training set. The published grey values have three
+    decimals in [-1, 1]; poise stores them without loss as the integers ``1000 (v +
+    1)``, 0 … 2000.
 
     Args:
-        normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or ``standard``.
+        normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or
+            ``standard``.
 
     >>> usps().train.shape                                                    # doctest: +NEEDS_DATA
     (1, 16, 16)
@@ -69,14 +71,17 @@ def _from_libsvm(folder: Path, normalize: str) -> tuple[Samples, Samples]:
 
 
 def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
-    """Return images (rows, 1, 16, 16) as integers, and digits, from lines ``label 1:v … 256:v``.
+    """Return images (rows, 1, 16, 16) as integers, and digits, from lines ``label 1:v …
+    256:v``.
 
     LIBSVM's label is digit + 1; a missing column holds 0.
     """
     try:
         lines = bz2.decompress(path.read_bytes()).decode("ascii").splitlines()
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: not a complete bzip2 file: {error}", "fetch it again") from error
+        raise DataError(
+            f"{path}: not a complete bzip2 file: {error}", "fetch it again"
+        ) from error
     if len(lines) != rows:
         raise DataError(f"{path}: {len(lines)} rows, expected {rows}")
     images = np.zeros((rows, 256))
@@ -85,6 +90,8 @@ def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
         label, *cells = line.split()
         labels[row] = int(label) - 1
         pairs = [cell.split(":") for cell in cells]
-        images[row, [int(column) - 1 for column, _ in pairs]] = [float(value) for _, value in pairs]
+        images[row, [int(column) - 1 for column, _ in pairs]] = [
+            float(value) for _, value in pairs
+        ]
     grey = np.rint(1000 * (images + 1)).astype(np.int16)
     return grey.reshape(rows, 1, 16, 16), check_labels(path, labels, 10)

@@ -12,19 +12,29 @@ from poise.core.samples import Samples
 from poise.tasks.layers import Dropout
 
 
-def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> nn.Module:
+def cnn(
+    samples: Samples, outputs: int, width: int = 32, norm: bool = False
+) -> nn.Module:
     """Build 3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense.
 
-    For width 32 and images of 28x28 the dense layer has 1600 inputs. ReLU follows the pooling,
-    which leaves a quarter of the values; the two commute exactly, in value and in gradient. With
-    ``norm``, batch norm follows both convolutions; FedBN keeps it with the client
-    [Exp-α 2023, §4.3].
+    For width 32 and images of 28x28 the dense layer has 1600 inputs. ReLU follows the
+    pooling, which leaves a quarter of the values; the two commute exactly, in value and
+    in gradient. With ``norm``, batch norm follows both convolutions; FedBN keeps it
+    with the client [Exp-α 2023, §4.3].
 
     Source: [Mansour 2022, §4.3], [Mansour 2023, §3.1].
     """
     whole = isinstance(width, int) and not isinstance(width, bool) and width > 0
-    require(whole, f"cnn: width must be a whole number above 0, not {width!r}", where="width")
-    require(isinstance(norm, bool), f"cnn: norm must be true or false, not {norm!r}", where="norm")
+    require(
+        whole,
+        f"cnn: width must be a whole number above 0, not {width!r}",
+        where="width",
+    )
+    require(
+        isinstance(norm, bool),
+        f"cnn: norm must be true or false, not {norm!r}",
+        where="norm",
+    )
     first = [nn.BatchNorm2d(width)] if norm else []
     second = [nn.BatchNorm2d(2 * width)] if norm else []
     body: list[nn.Module] = [
@@ -49,7 +59,9 @@ def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module
     Source: [Fraboni 2023, §3.6, §5.5.1].
     """
     require(
-        0 <= dropout < 1, f"cnn-small: dropout must be in [0, 1), not {dropout}", where="dropout"
+        0 <= dropout < 1,
+        f"cnn-small: dropout must be in [0, 1), not {dropout}",
+        where="dropout",
     )
     drop = [Dropout(dropout)] if dropout else []
     body = [

@@ -11,7 +11,8 @@ from poise.core.samples import Samples
 
 
 def logistic(samples: Samples, outputs: int) -> nn.Module:
-    """Build multinomial logistic regression with bias; weight decay makes it strongly convex.
+    """Build multinomial logistic regression with bias; weight decay makes it strongly
+    convex.
 
     Source: [Fraboni 2023, §5.5.1].
     """
@@ -23,17 +24,24 @@ def mlp(
 ) -> nn.Module:
     """Build a fully connected ReLU network with these hidden layers.
 
-    ``hidden=50`` is [Fraboni 2023, §3.6], 128 is [Buttaci 2024, §4.5.3]. With ``norm``, batch norm
-    follows every hidden layer; FedBN keeps it with the client [Exp-α 2023, §4.3].
+    ``hidden=50`` is [Fraboni 2023, §3.6], 128 is [Buttaci 2024, §4.5.3]. With ``norm``,
+    batch norm follows every hidden layer; FedBN keeps it with the client [Exp-α 2023,
+    §4.3].
     """
     widths = list(hidden) if isinstance(hidden, list | tuple) else [hidden]
-    whole = all(isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in widths)
+    whole = all(
+        isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in widths
+    )
     require(
         bool(widths) and whole,
         f"mlp: hidden must be whole numbers above 0, not {hidden!r}",
         where="hidden",
     )
-    require(isinstance(norm, bool), f"mlp: norm must be true or false, not {norm!r}", where="norm")
+    require(
+        isinstance(norm, bool),
+        f"mlp: norm must be true or false, not {norm!r}",
+        where="norm",
+    )
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in zip([prod(samples.shape), *widths], widths, strict=False):
         layers.append(nn.Linear(before, after))

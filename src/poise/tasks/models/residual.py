@@ -13,8 +13,9 @@ from poise.core.samples import Samples
 class Block(nn.Module):
     """Two 3x3 convolutions with batch norm around an identity shortcut.
 
-    Where the block halves the image, the shortcut takes every second pixel and pads the new
-    channels with zeros, so that it has no parameters (option A of the ResNet paper).
+    Where the block halves the image, the shortcut takes every second pixel and pads the
+    new channels with zeros, so that it has no parameters (option A of the ResNet
+    paper).
     """
 
     def __init__(self, inside: int, outside: int) -> None:
@@ -30,19 +31,26 @@ class Block(nn.Module):
         """Return relu(shortcut + residual)."""
         residual = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         if self.grow:
-            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.grow // 2, self.grow - self.grow // 2))
+            x = F.pad(
+                x[:, :, ::2, ::2],
+                (0, 0, 0, 0, self.grow // 2, self.grow - self.grow // 2),
+            )
         return F.relu(x + residual)
 
 
 def resnet20(samples: Samples, outputs: int, width: int = 16) -> nn.Module:
-    """Build three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels.
+    """Build three stages of three blocks with ``width``, 2 ``width``, 4 ``width``
+    channels.
 
     Source: [Exp-α 2023, §4].
     """
     shape = samples.shape
     require(
         len(shape) == 3 and not samples.tokens and min(shape[1:]) >= 8,
-        f"resnet20 takes images (channels, height, width), not samples of shape {shape}",
+        (
+            "resnet20 takes images (channels, height, width), not samples of shape "
+            f"{shape}"
+        ),
         where="model",
     )
     require(

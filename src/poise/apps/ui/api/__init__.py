@@ -3,7 +3,16 @@
 from fastapi import APIRouter
 
 from poise.apps.ui import live
-from poise.apps.ui.api import audit, clients, compare, figures, health, jobs, runs, unlearning
+from poise.apps.ui.api import (
+    audit,
+    clients,
+    compare,
+    figures,
+    health,
+    jobs,
+    runs,
+    unlearning,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     runs.router,

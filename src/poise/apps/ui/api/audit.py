@@ -18,25 +18,37 @@ router = APIRouter(tags=["audit"], responses=PROBLEMS)
 
 Alarm = Annotated[
     float,
-    Query(gt=0, lt=1, description="False-alarm rate: share of honest clients that are suspected."),
+    Query(
+        gt=0,
+        lt=1,
+        description="False-alarm rate: share of honest clients that are suspected.",
+    ),
 ]
 
 
 @router.get("/audit/{name:path}")
-def audit(name: RunName, library: RunLibrary, alarm: Alarm = 0.01, page: Page = 1) -> AuditOf:
-    """Suspected free-riders with the evidence; detection quality if the truth is known."""
+def audit(
+    name: RunName, library: RunLibrary, alarm: Alarm = 0.01, page: Page = 1
+) -> AuditOf:
+    """Suspected free-riders with the evidence; detection quality if the truth is
+    known.
+    """
     return gather.audit_of(library, name, alarm, page)
 
 
 @router.get("/audit-figures/{name:path}", response_model=Drawings)
 def audit_figures(name: RunName, library: RunLibrary, alarm: Alarm = 0.01) -> Response:
     """Scores over time, update lengths, and the ROC curve if the truth is known."""
-    return Response(gather.audit_figures(library, name, alarm), media_type="application/json")
+    return Response(
+        gather.audit_figures(library, name, alarm), media_type="application/json"
+    )
 
 
 @router.get("/quarantine/{name:path}")
 def quarantine(name: RunName, library: RunLibrary) -> QuarantineOf:
-    """The clients in quarantine, all decisions, and how to train without these clients."""
+    """The clients in quarantine, all decisions, and how to train without these
+    clients.
+    """
     return gather.quarantine_of(library, name)
 
 

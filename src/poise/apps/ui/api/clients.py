@@ -14,12 +14,16 @@ from poise.apps.ui.views.drawing import Drawings
 
 router = APIRouter(tags=["clients"], responses=PROBLEMS)
 
-Number = Annotated[int, Query(alias="client", description="Number of the client, from 0.")]
+Number = Annotated[
+    int, Query(alias="client", description="Number of the client, from 0.")
+]
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page number, from 1.")]
 
 
 @router.get("/client/{name:path}")
-def client(name: RunName, library: RunLibrary, number: Number = 0, page: Page = 1) -> ClientOf:
+def client(
+    name: RunName, library: RunLibrary, number: Number = 0, page: Page = 1
+) -> ClientOf:
     """One client: data, contributions, sensitivity and audit result."""
     return gather.client_of(library, name, number, page)
 
@@ -27,19 +31,25 @@ def client(name: RunName, library: RunLibrary, number: Number = 0, page: Page = 
 @router.get("/client-figures/{name:path}", response_model=Drawings)
 def client_figures(name: RunName, library: RunLibrary, number: Number = 0) -> Response:
     """The figures of one client."""
-    return Response(gather.client_figures(library, name, number), media_type="application/json")
+    return Response(
+        gather.client_figures(library, name, number), media_type="application/json"
+    )
 
 
 @router.get("/federation/{name:path}")
 def federation(name: RunName, library: RunLibrary) -> FederationOf:
-    """All clients: their data and, if there is a similarity graph, how alike they are."""
+    """All clients: their data and, if there is a similarity graph, how alike they
+    are.
+    """
     return gather.federation_of(library, name)
 
 
 @router.get("/federation-figures/{name:path}", response_model=Drawings)
 def federation_figures(name: RunName, library: RunLibrary) -> Response:
     """Sizes and classes of all clients."""
-    return Response(gather.federation_figures(library, name), media_type="application/json")
+    return Response(
+        gather.federation_figures(library, name), media_type="application/json"
+    )
 
 
 @router.get("/graph-figures/{name:path}", response_model=Drawings)

@@ -22,7 +22,8 @@ MOST = 40
 """Maximum number of runs in one comparison."""
 
 Chosen = Annotated[
-    list[str], Query(alias="run", description="Names of runs.", min_length=1, max_length=MOST)
+    list[str],
+    Query(alias="run", description="Names of runs.", min_length=1, max_length=MOST),
 ]
 
 
@@ -75,12 +76,16 @@ class ComparisonOf(BaseModel):
 def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
     """Open runs and group them by experiment, for the duration of the block."""
     with ExitStack() as stack:
-        yield group_runs([stack.enter_context(library.open(name)) for name in dict.fromkeys(names)])
+        yield group_runs(
+            [stack.enter_context(library.open(name)) for name in dict.fromkeys(names)]
+        )
 
 
 @router.get("/compare", response_model=ComparisonOf)
 def comparison(names: Chosen, library: RunLibrary) -> object:
-    """Scores by experiment, and significant differences from the first run's experiment."""
+    """Scores by experiment, and significant differences from the first run's
+    experiment.
+    """
 
     def make() -> object:
         with grouped(library, names) as groups:
@@ -98,5 +103,6 @@ def figures(names: Chosen, library: RunLibrary) -> Response:
             return drawn(side_by_side(groups))
 
     return Response(
-        library.cached_for(names, "comparison of curves", make), media_type="application/json"
+        library.cached_for(names, "comparison of curves", make),
+        media_type="application/json",
     )

@@ -12,7 +12,9 @@ from poise.apps.ui.views.drawing import OF_A_RUN, Drawings, drawn
 
 router = APIRouter(tags=["figures"], responses=PROBLEMS)
 
-Figure = Literal["curves", "weights", "cohorts", "losses", "times", "promises", "clients"]
+Figure = Literal[
+    "curves", "weights", "cohorts", "losses", "times", "promises", "clients"
+]
 assert set(get_args(Figure)) == set(OF_A_RUN)
 
 
@@ -24,4 +26,6 @@ def figures(figure: Figure, name: RunName, library: RunLibrary) -> Response:
         with library.open(name) as run:
             return drawn(OF_A_RUN[figure](run))
 
-    return Response(library.cached(name, ("figures", figure), make), media_type="application/json")
+    return Response(
+        library.cached(name, ("figures", figure), make), media_type="application/json"
+    )

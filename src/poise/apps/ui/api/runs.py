@@ -24,7 +24,9 @@ class NewTags(BaseModel):
 class CurrentTags(BaseModel):
     """The current tags of a run."""
 
-    tags: list[str] = Field(description=f"At most {MOST}, of at most {LONGEST} characters.")
+    tags: list[str] = Field(
+        description=f"At most {MOST}, of at most {LONGEST} characters."
+    )
 
 
 def listed(library: Library, tags: Tags) -> list[RunLine]:
@@ -49,6 +51,8 @@ def run(name: RunName, library: RunLibrary, tags: RunTags) -> RunLine:
 
 
 @router.put("/tags/{name:path}", responses=LOCKED)
-def set_tags(name: RunName, new: NewTags, library: RunLibrary, tags: RunTags) -> CurrentTags:
+def set_tags(
+    name: RunName, new: NewTags, library: RunLibrary, tags: RunTags
+) -> CurrentTags:
     """Replace the tags of a run. Needs the token."""
     return CurrentTags(tags=tags.set(library.name(library.folder(name)), new.tags))

@@ -1,4 +1,6 @@
-"""API routes of unlearning: finished requests, cost of a new one, start and verification."""
+"""API routes of unlearning: finished requests, cost of a new one, start and
+verification.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,32 @@ router = APIRouter(tags=["unlearning"], responses=PROBLEMS)
 
 To = Annotated[
     str,
-    Query(description="Folder of the deployment whose nodes retrain; see --deployment."),
+    Query(
+        description="Folder of the deployment whose nodes retrain; see --deployment."
+    ),
 ]
 
 
 @router.get("/unlearning/{name:path}")
 def unlearning(name: RunName, library: RunLibrary) -> UnlearningOf:
-    """The unlearning requests of a run, with certificates and their verification state."""
+    """The unlearning requests of a run, with certificates and their verification
+    state.
+    """
     return gather.unlearning_of(library, name)
 
 
 @router.get("/unlearning-figures/{name:path}", response_model=Drawings)
 def unlearning_figures(name: RunName, library: RunLibrary) -> Response:
     """The restart tree, and the sensitivity to each client."""
-    return Response(gather.unlearning_figures(library, name), media_type="application/json")
+    return Response(
+        gather.unlearning_figures(library, name), media_type="application/json"
+    )
 
 
 @router.get("/unlearning-cost/{name:path}")
-def cost(name: RunName, library: RunLibrary, body: Annotated[RequestBody, Query()]) -> Cost:
+def cost(
+    name: RunName, library: RunLibrary, body: Annotated[RequestBody, Query()]
+) -> Cost:
     """The cost of a request: restart, rounds to repeat, noise. Changes nothing."""
     from poise.apps.ui.views.unlearning import RequestOptions
 
@@ -44,18 +54,28 @@ def cost(name: RunName, library: RunLibrary, body: Annotated[RequestBody, Query(
 
 @router.post("/forget/{name:path}", responses=LOCKED)
 def unlearn(
-    name: RunName, library: RunLibrary, body: RequestBody, known: Deployments, to: To = ""
+    name: RunName,
+    library: RunLibrary,
+    body: RequestBody,
+    known: Deployments,
+    to: To = "",
 ) -> JobOf:
-    """Unlearn clients in a separate process, like ``poise unlearn``. Needs the token."""
+    """Unlearn clients in a separate process, like ``poise unlearn``. Needs the
+    token.
+    """
     from poise.apps.ui.views.unlearning import RequestOptions
 
     with as_conflict():
         deployment = gather.deployment_named(known, to)
         options = RequestOptions.from_api(body.model_dump())
-        return gather.job_of(actions.unlearn(library, name, options, deployment=deployment))
+        return gather.job_of(
+            actions.unlearn(library, name, options, deployment=deployment)
+        )
 
 
 @router.post("/verification/{request}/{name:path}", responses=LOCKED)
 def verify(request: int, name: RunName, library: RunLibrary) -> JobOf:
-    """Check the certificate of a request against its ledgers and models. Needs the token."""
+    """Check the certificate of a request against its ledgers and models. Needs the
+    token.
+    """
     return gather.job_of(actions.verify(library, name, request))

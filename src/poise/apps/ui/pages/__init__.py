@@ -1,4 +1,6 @@
-"""The pages: one router per page, listed here; pages of a run are also listed in `TABS`."""
+"""The pages: one router per page, listed here; pages of a run are also listed in
+`TABS`.
+"""
 
 from fastapi import APIRouter
 

@@ -25,7 +25,9 @@ def _plotly() -> Path:
 def plotly() -> Response:
     """The script; browsers cache it for a day."""
     return FileResponse(
-        _plotly(), media_type="text/javascript", headers={"cache-control": "max-age=86400"}
+        _plotly(),
+        media_type="text/javascript",
+        headers={"cache-control": "max-age=86400"},
     )
 
 

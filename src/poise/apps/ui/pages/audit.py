@@ -16,7 +16,9 @@ from poise.apps.ui.shared import RunLibrary, RunName, page
 
 router = APIRouter()
 
-Chosen = Annotated[int | None, Query(description="Client that the decision form shows.")]
+Chosen = Annotated[
+    int | None, Query(description="Client that the decision form shows.")
+]
 
 
 @router.get("/audit/{name:path}")

@@ -39,5 +39,8 @@ def compare(request: Request, library: RunLibrary) -> Response:
             }
 
     return page(
-        request, "compare.html", names=names, **library.cached_for(names, "side by side", make)
+        request,
+        "compare.html",
+        names=names,
+        **library.cached_for(names, "side by side", make),
     )

@@ -31,7 +31,9 @@ MOST_EVENTS = 200
 
 
 @router.get("/run/{name:path}")
-def run(request: Request, name: RunName, library: RunLibrary, tags: RunTags) -> Response:
+def run(
+    request: Request, name: RunName, library: RunLibrary, tags: RunTags
+) -> Response:
     """The page of a run; a script loads the figures."""
     line = line_of(name, library.read_summary(name), tags.all().get(name, ()))
     if line.state == "damaged" or line.clients is None:
@@ -76,10 +78,14 @@ def _facts(run: Run) -> dict[str, object]:
 
 def _missing(library: Library, name: str, run: Run) -> str:
     """The damage, if fewer rounds are readable than were recorded; otherwise empty."""
-    return run.damage if run.rounds < library.read_summary(name).rounds else ""
+    if run.rounds < library.read_summary(name).rounds:
+        return run.damage
+    return ""
 
 
-def _unreadable(request: Request, library: Library, name: str, line: RunLine) -> Response:
+def _unreadable(
+    request: Request, library: Library, name: str, line: RunLine
+) -> Response:
     """The page of a run whose ledger is damaged or does not exist yet."""
     begun = line.state != "damaged"
     return page(

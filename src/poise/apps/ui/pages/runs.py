@@ -19,4 +19,6 @@ def runs(request: Request, library: RunLibrary, tags: RunTags) -> Response:
     scores = list(dict.fromkeys(name for line in lines for name in line.scores))
     first = main_score(scores)
     ordered = dict.fromkeys(name for name in (first, *scores) if name is not None)
-    return page(request, "runs.html", lines=lines, scores=list(ordered)[:3], root=library.root)
+    return page(
+        request, "runs.html", lines=lines, scores=list(ordered)[:3], root=library.root
+    )

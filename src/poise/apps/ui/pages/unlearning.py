@@ -1,4 +1,6 @@
-"""The unlearning page: restart tree, certificates, and a form that shows the cost first."""
+"""The unlearning page: restart tree, certificates, and a form that shows the cost
+first.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,18 @@ class RequestFormData(RequestBody):
     @classmethod
     def _filled(cls, given: Any) -> Any:
         """Drop empty fields."""
-        return {k: v for k, v in given.items() if v != ""} if isinstance(given, dict) else given
+        if isinstance(given, dict):
+            return {k: v for k, v in given.items() if v != ""}
+        return given
 
 
 @router.get("/unlearning/{name:path}")
 def unlearning(
     request: Request, name: RunName, library: RunLibrary, known: Deployments
 ) -> Response:
-    """The page; with the options of a request in the query, also the cost of the request."""
+    """The page; with the options of a request in the query, also the cost of the
+    request.
+    """
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
 
@@ -80,7 +86,10 @@ def unlearning(
 
 @router.post("/unlearning/{name:path}")
 def unlearn(
-    name: RunName, library: RunLibrary, known: Deployments, form: Annotated[RequestFormData, Form()]
+    name: RunName,
+    library: RunLibrary,
+    known: Deployments,
+    form: Annotated[RequestFormData, Form()],
 ) -> RedirectResponse:
     """Start the request whose cost the page showed."""
     from poise.apps.ui.views.unlearning import RequestOptions

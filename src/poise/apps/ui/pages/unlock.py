@@ -21,7 +21,9 @@ def ask(request: Request, back: str = "/") -> Response:
 
 @router.post("/unlock")
 def unlock(
-    request: Request, token: Annotated[str, Form()] = "", back: Annotated[str, Form()] = "/"
+    request: Request,
+    token: Annotated[str, Form()] = "",
+    back: Annotated[str, Form()] = "/",
 ) -> Response:
     """Set the session cookie (HTTP-only, same-site) if the token is right."""
     keys: Keys = request.app.state.keys
@@ -29,10 +31,14 @@ def unlock(
         return page(request, "unlock.html", 401, back=_safe_address(back), wrong=True)
     answer = RedirectResponse(_safe_address(back), 303)
     port = (request.scope.get("server") or ("", None))[1]
-    answer.set_cookie(cookie_name(port), keys.session, httponly=True, samesite="strict", path="/")
+    answer.set_cookie(
+        cookie_name(port), keys.session, httponly=True, samesite="strict", path="/"
+    )
     return answer
 
 
 def _safe_address(back: str) -> str:
     """The address if it is a page of the console, otherwise the list of runs."""
-    return back if back.startswith("/") and not back.startswith("//") and "\\" not in back else "/"
+    if back.startswith("/") and not back.startswith("//") and "\\" not in back:
+        return back
+    return "/"

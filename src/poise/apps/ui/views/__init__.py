@@ -1,1 +1,3 @@
-"""From runs to what a page shows: plain values and figures, reduced to what a screen can hold."""
+"""From runs to what a page shows: plain values and figures, reduced to what a screen
+can hold.
+"""

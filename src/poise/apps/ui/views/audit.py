@@ -1,4 +1,6 @@
-"""The audit of a run: ranking with evidence, thresholds, and quality if the truth is known."""
+"""The audit of a run: ranking with evidence, thresholds, and quality if the truth is
+known.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from poise.analysis.reports.audit_page import history_figure, norm_figure, roc_figure, score_figure
+from poise.analysis.reports.audit_page import (
+    history_figure,
+    norm_figure,
+    roc_figure,
+    score_figure,
+)
 from poise.analysis.reports.plots import Plot, plot_of
 from poise.apps.ui.models import AuditResult, Ranked, Ranking, Threshold
 from poise.auditing.audit import ALARM, Audit, audit
@@ -38,7 +45,11 @@ class KeptAudit:
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        return int(self.audit.by_round.nbytes + sum(map(len, self.words)) + 100 * len(self.words))
+        return int(
+            self.audit.by_round.nbytes
+            + sum(map(len, self.words))
+            + 100 * len(self.words)
+        )
 
     def at(self, alarm: float) -> KeptAudit:
         """The same audit at another false-alarm rate."""
@@ -50,14 +61,19 @@ def audit_run(run: Run) -> KeptAudit:
     """Audit a run, like `poise audit`."""
     if run.clients * run.rounds > MOST_CELLS:
         raise IncompatibleParts(
-            f"{run.clients:,} clients in {run.rounds:,} rounds are too many for the console",
+            (
+                f"{run.clients:,} clients in {run.rounds:,} rounds are too many for the "
+                "console"
+            ),
             f"audit the run in a terminal: poise audit {run.path}",
         )
     full = audit(run)
     sentences = full.auditor.explain_all(run.clients)
     words = tuple(sentence.partition(": ")[2] or sentence for sentence in sentences)
     light = replace(
-        full, by_round=full.by_round.astype(np.float32), auditor=Auditor(full.auditor.dimension)
+        full,
+        by_round=full.by_round.astype(np.float32),
+        auditor=Auditor(full.auditor.dimension),
     )
     return KeptAudit(light, words)
 
@@ -71,7 +87,10 @@ def free_riders(run: Run) -> list[int]:
 
 
 def ranking(
-    kept: KeptAudit, number: int = 1, size: int = PER_PAGE, free_riders: Sequence[int] = ()
+    kept: KeptAudit,
+    number: int = 1,
+    size: int = PER_PAGE,
+    free_riders: Sequence[int] = (),
 ) -> Ranking:
     """A page of the clients, most suspicious first; pages count from 1."""
     audit = kept.audit
@@ -80,12 +99,18 @@ def ranking(
     number = min(max(number, 1), pages)
     first = (number - 1) * size
     rows = []
-    for rank, client in enumerate(order[first : first + size].tolist(), start=first + 1):
+    for rank, client in enumerate(
+        order[first : first + size].tolist(), start=first + 1
+    ):
         is_free_rider = client in free_riders if free_riders else None
         result = audit_result(kept, client).model_dump()
         rows.append(Ranked(**result, rank=rank, free_rider=is_free_rider))
     return Ranking(
-        page=number, pages=pages, total=len(order), suspects=len(audit.suspects), rows=rows
+        page=number,
+        pages=pages,
+        total=len(order),
+        suspects=len(audit.suspects),
+        rows=rows,
     )
 
 
@@ -103,12 +128,16 @@ def audit_result(kept: KeptAudit, client: int) -> AuditResult:
 
 
 def thresholds(kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Threshold]:
-    """The number of suspects at several false-alarm rates, and the hits if the truth is known."""
+    """The number of suspects at several false-alarm rates, and the hits if the truth is
+    known.
+    """
     guilty = set(free_riders)
     rows = []
     for alarm in sorted({*THRESHOLDS, kept.audit.alarm}, reverse=True):
         suspects = set(kept.at(alarm).audit.suspects)
-        row = Threshold(alarm=alarm, suspected=len(suspects), chosen=alarm == kept.audit.alarm)
+        row = Threshold(
+            alarm=alarm, suspected=len(suspects), chosen=alarm == kept.audit.alarm
+        )
         if guilty:
             row.found = len(suspects & guilty)
             row.free_riders = len(guilty)

@@ -1,4 +1,6 @@
-"""One client of a run: data, contributions, sensitivity, audit result, and their figures."""
+"""One client of a run: data, contributions, sensitivity, audit result, and their
+figures.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def checked(run: Run, client: int) -> int:
     """The client's number; raises `NotInRun` if the run has no such client."""
     if not 0 <= client < run.clients:
         raise NotInRun(
-            f"this run has no client {client}", f"choose a client from 0 to {run.clients - 1}"
+            f"this run has no client {client}",
+            f"choose a client from 0 to {run.clients - 1}",
         )
     return client
 
@@ -67,7 +70,9 @@ def profile(run: Run, client: int) -> Profile:
 
 
 def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
-    """Divergence of its class distribution from that of all clients; empty if unknown."""
+    """Divergence of its class distribution from that of all clients; empty if
+    unknown.
+    """
     if counts is None or not counts[client].sum():
         return {}
     # client and all others: the totals are those of all clients
@@ -85,21 +90,26 @@ def graph_position(kept: KeptGraph, client: int) -> GraphPosition:
     graph = kept.graph
     others = np.arange(graph.clients) != client
     misalignment = np.where(others, graph.misalignment[client], np.inf)
-    nearest = np.argsort(misalignment, kind="stable")[: min(NEIGHBOURS, graph.clients - 1)]
+    nearest = np.argsort(misalignment, kind="stable")[
+        : min(NEIGHBOURS, graph.clients - 1)
+    ]
     return GraphPosition(
         degree=float(graph.degree[client]),
         rank=int(np.flatnonzero(graph.typical() == client)[0]) + 1,
         clients=graph.clients,
         outlier=client in graph.outliers().tolist(),
         nearest=[
-            Neighbour(client=j, misalignment=float(misalignment[j])) for j in nearest.tolist()
+            Neighbour(client=j, misalignment=float(misalignment[j]))
+            for j in nearest.tolist()
         ],
     )
 
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """The contributions of a client to a run (its rows of `Run.contributions`) and events."""
+    """The contributions of a client to a run (its rows of `Run.contributions`) and
+    events.
+    """
 
     rows: np.ndarray
     rounds: int
@@ -131,7 +141,10 @@ class ClientHistory:
         number = min(max(number, 1), pages)
         shown = self.rows[::-1][(number - 1) * size : number * size]
         return Contributions(
-            page=number, pages=pages, total=len(self.rows), rows=[_row(r) for r in shown]
+            page=number,
+            pages=pages,
+            total=len(self.rows),
+            rows=[_row(r) for r in shown],
         )
 
 
@@ -144,7 +157,9 @@ def client_history(run: Run, client: int) -> ClientHistory:
             refused.append((n + 1, reason))
     name = f"client {client} "
     events = [e for e in run.events if e.startswith("audit:") and name in f"{e} "]
-    return ClientHistory(c[c["client"] == client], run.rounds, refused=refused, events=events)
+    return ClientHistory(
+        c[c["client"] == client], run.rounds, refused=refused, events=events
+    )
 
 
 def _row(r: np.void) -> ContributionRow:
@@ -188,7 +203,9 @@ def plots(
         if _reported_losses(history):
             figures.append(loss_figure(history))
         figures.append(length_figure(history))
-    figures += [metric_figure(name, run.metric(name)[:, client]) for name in measured(run)]
+    figures += [
+        metric_figure(name, run.metric(name)[:, client]) for name in measured(run)
+    ]
     if psi is not None and len(psi) > 1:
         figures.append(_psi_figure(client, psi, limit))
     if audit is not None and len(audit.by_round):
@@ -239,23 +256,36 @@ def class_figure(counts: Ints, client: int) -> Figure:
                 "samples)<extra>%{fullData.name}</extra>",
             )
         )
-    return figure.update_xaxes(type="category", showgrid=False).update_layout(barmode="group")
+    return figure.update_xaxes(type="category", showgrid=False).update_layout(
+        barmode="group"
+    )
 
 
 def weight_figure(history: ClientHistory) -> Figure:
     """The weight of the client, and its base weight from sampler and importance."""
     figure = _over_rounds(history, "Weight in each round with this client", "weight")
     _add(figure, history, column="coefficient", name="weight", colour=PALETTE[0])
-    _add(figure, history, column="base", name="base weight", colour="#8a94a0", dash="dot")
+    _add(
+        figure, history, column="base", name="base weight", colour="#8a94a0", dash="dot"
+    )
     return figure.update_yaxes(rangemode="tozero")
 
 
 def loss_figure(history: ClientHistory) -> Figure:
     """The losses that the client reported before and after local training."""
     figure = _over_rounds(history, "Losses that the client reported", "loss")
-    before, after = PALETTE[1], PALETTE[0]
-    _add(figure, history, column="loss_before", name="before local training", colour=before)
-    return _add(figure, history, column="loss_after", name="after local training", colour=after)
+    before = PALETTE[1]
+    after = PALETTE[0]
+    _add(
+        figure,
+        history,
+        column="loss_before",
+        name="before local training",
+        colour=before,
+    )
+    return _add(
+        figure, history, column="loss_after", name="after local training", colour=after
+    )
 
 
 def length_figure(history: ClientHistory) -> Figure:
@@ -266,7 +296,9 @@ def length_figure(history: ClientHistory) -> Figure:
 
 
 def measured(run: Run) -> list[str]:
-    """The metrics with one value per client; empty if there are too many values to read."""
+    """The metrics with one value per client; empty if there are too many values to
+    read.
+    """
     if not run.rounds or run.rounds * run.clients > MOST_CELLS:
         return []
     return [name for name in run.metrics if run.metric(name).ndim == 2]
@@ -280,7 +312,10 @@ def metric_figure(name: str, values: Floats) -> Figure:
     known = np.flatnonzero(np.isfinite(values))
     shown = known[evenly(len(known), MOST_ROUNDS)]
     figure = empty_figure(
-        f"{sentence(words)} after each aggregation", "On its own data.", "aggregations", words
+        f"{sentence(words)} after each aggregation",
+        "On its own data.",
+        "aggregations",
+        words,
     )
     return figure.add_trace(
         go.Scatter(
@@ -306,7 +341,9 @@ def suspicion_figure(audit: Audit, client: int) -> Figure:
     figure = empty_figure("Score of the audit", note, "aggregations", "score")
     score = audit.by_round[:, client]
     rounds = np.flatnonzero(np.isfinite(score))
-    last = bins(len(rounds), MOST_ROUNDS).edges[1:] - 1  # of every bin: scores are cumulative
+    last = (
+        bins(len(rounds), MOST_ROUNDS).edges[1:] - 1
+    )  # of every bin: scores are cumulative
     figure.add_trace(
         go.Scatter(
             x=rounds[last] + 1,
@@ -317,9 +354,9 @@ def suspicion_figure(audit: Audit, client: int) -> Figure:
             hovertemplate="%{y:.2f} after %{x}<extra></extra>",
         )
     )
-    return figure.add_hline(y=limit, line={"dash": "dash", "color": "#57606c"}).update_yaxes(
-        rangemode="tozero"
-    )
+    return figure.add_hline(
+        y=limit, line={"dash": "dash", "color": "#57606c"}
+    ).update_yaxes(rangemode="tozero")
 
 
 def _reported_losses(history: ClientHistory) -> bool:
@@ -339,7 +376,12 @@ def _over_rounds(history: ClientHistory, title: str, y: str) -> Figure:
 
 
 def _add(
-    figure: Figure, history: ClientHistory, column: str, name: str, colour: str, dash: str = "solid"
+    figure: Figure,
+    history: ClientHistory,
+    column: str,
+    name: str,
+    colour: str,
+    dash: str = "solid",
 ) -> Figure:
     """Add a column over the rounds; many contributions are averaged over bins."""
     import plotly.graph_objects as go

@@ -1,4 +1,6 @@
-"""All clients of a run: sizes, classes and the similarity graph, as facts and figures."""
+"""All clients of a run: sizes, classes and the similarity graph, as facts and
+figures.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 GRAPH = "graph.safetensors"
 PAGE = "inspection.html"
-NODES = "nodes"  # data source of experiments whose data stay on the nodes of a deployment
+NODES = (
+    "nodes"  # data source of experiments whose data stay on the nodes of a deployment
+)
 MOST_CLIENTS = 2000
 """Maximum number of clients for which `poise inspect` computes a graph."""
 
@@ -63,18 +67,30 @@ def facts(run: Run) -> list[tuple[str, str]]:
     counts = run.array("label_counts")
     rows = [("clients", f"{run.clients:,}")]
     if sizes is None:
-        return [*rows, ("client table", "none: runs with more than 10,000 clients have none")]
+        return [
+            *rows,
+            ("client table", "none: runs with more than 10,000 clients have none"),
+        ]
     n = np.asarray(sizes)
     rows += [
         ("samples", f"{int(n.sum()):,}"),
-        ("samples per client", f"{int(n.min()):,} to {int(n.max()):,}, median {np.median(n):g}"),
+        (
+            "samples per client",
+            f"{int(n.min()):,} to {int(n.max()):,}, median {np.median(n):g}",
+        ),
     ]
     if counts is not None:
         rows.append(
-            ("classes per client", f"{(counts > 0).sum(axis=1).mean():.1f} of {counts.shape[1]}")
+            (
+                "classes per client",
+                f"{(counts > 0).sum(axis=1).mean():.1f} of {counts.shape[1]}",
+            )
         )
         not_empty = counts[counts.sum(axis=1) > 0]
-        measures = {"Jensen-Shannon": jensen_shannon, "total variation": total_variation}
+        measures = {
+            "Jensen-Shannon": jensen_shannon,
+            "total variation": total_variation,
+        }
         for name, measure in measures.items():
             values = measure(not_empty)
             text = f"mean {values.mean():.3f}, largest {values.max():.3f} (0 … 1)"
@@ -107,14 +123,19 @@ def plots(run: Run) -> list[Plot]:
 def graph_plots(kept: KeptGraph) -> list[Plot]:
     """The figures of `poise inspect`, starting with the graph itself."""
     graph = kept.graph
-    drawn = [inspection_page.graph_figure(graph), inspection_page.misalignment_map(graph)]
+    drawn = [
+        inspection_page.graph_figure(graph),
+        inspection_page.misalignment_map(graph),
+    ]
     shown = [plot_of([figure], [""]) for figure in drawn]
     shown.append(inspection_page.misalignment_plot({"pairs of clients": graph.edges}))
     return [*shown, plot_of([inspection_page.spectrum_figure(graph)], [""])]
 
 
 def size_figure(sizes: Ints) -> Figure:
-    """Number of samples per client, sorted by size; means over bins for many clients."""
+    """Number of samples per client, sorted by size; means over bins for many
+    clients.
+    """
     import plotly.graph_objects as go
 
     order = np.argsort(sizes, kind="stable")
@@ -125,7 +146,9 @@ def size_figure(sizes: Ints) -> Figure:
     figure = empty_figure("Samples of the clients", note, "clients, by size", "samples")
     names = []
     for first, end in pairwise(binned.edges.tolist()):
-        names.append(f"client {order[first]}" if end - first == 1 else f"{end - first} clients")
+        names.append(
+            f"client {order[first]}" if end - first == 1 else f"{end - first} clients"
+        )
     return figure.add_trace(
         go.Bar(
             x=binned.centres + 1,

@@ -1,4 +1,6 @@
-"""The lines of the list of runs: state, recipe, progress, scores and means over seeds."""
+"""The lines of the list of runs: state, recipe, progress, scores and means over
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,14 @@ HIDDEN_DEFAULTS = ("aggregator", "channel")
 """Slots that a recipe shows only if they differ from the default."""
 
 BRANCHES = "unlearning"
-"""Folder of the unlearning branches in a run folder (see `poise.unlearning.histories`)."""
+"""Folder of the unlearning branches in a run folder (see
+`poise.unlearning.histories`)."""
 
 
 class Interval(BaseModel):
-    """A mean over the seeds of an experiment, with its 95 % interval for several seeds."""
+    """A mean over the seeds of an experiment, with its 95 % interval for several
+    seeds.
+    """
 
     mean: float | None
     low: float | None
@@ -63,7 +68,9 @@ class RunLine(BaseModel):
     changed: datetime
 
 
-def lines(summaries: Mapping[str, RunSummary], tags: Mapping[str, Sequence[str]]) -> list[RunLine]:
+def lines(
+    summaries: Mapping[str, RunSummary], tags: Mapping[str, Sequence[str]]
+) -> list[RunLine]:
     """A line for every run; runs of one experiment share their means over seeds."""
     all_lines = []
     by_experiment: dict[str, list[RunLine]] = {}
@@ -109,7 +116,9 @@ def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
         planned=planned,
         progress=progress,
         eta=eta,
-        progress_words=_progress_words(summary.rounds, None if stopped_early else planned, eta),
+        progress_words=_progress_words(
+            summary.rounds, None if stopped_early else planned, eta
+        ),
         scores={name: finite(value) for name, value in (summary.scores or {}).items()},
         over_seeds={},
         tags=tags,
@@ -128,7 +137,9 @@ def _parse_experiment(summary: RunSummary) -> tuple[dict[str, Any], str]:
 def _progress(
     summary: RunSummary, rounds: int | None, time: float | None
 ) -> tuple[float | None, float | None]:
-    """The finished share (by rounds or simulated time), and the estimated remaining seconds."""
+    """The finished share (by rounds or simulated time), and the estimated remaining
+    seconds.
+    """
     shares = []
     seconds_left = []
     if rounds:
@@ -166,7 +177,9 @@ def _progress_words(rounds: int, planned: int | None, eta: float | None) -> str:
     ('3 of 10 rounds, about 1 min left', '5 rounds')
     """
     done = f"{rounds:,} of {planned:,} rounds" if planned else f"{rounds:,} rounds"
-    return done if eta is None else f"{done}, about {duration(eta)} left"
+    if eta is None:
+        return done
+    return f"{done}, about {duration(eta)} left"
 
 
 def duration(seconds: float) -> str:
@@ -179,11 +192,15 @@ def duration(seconds: float) -> str:
         return f"{max(round(seconds), 1)} s"
     if seconds < 3600:
         return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 86_400 else f"{seconds / 86_400:.1f} days"
+    if seconds < 86_400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.1f} days"
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over the finished runs of an experiment, or over all if none is finished."""
+    """Every score over the finished runs of an experiment, or over all if none is
+    finished.
+    """
     intervals = {}
     counted = [line for line in group if line.state == "done"] or group
     for score in dict.fromkeys(name for line in counted for name in line.scores):
@@ -191,12 +208,18 @@ def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
         if values:
             e = estimate(values)
             text = with_interval(e.mean, e.half_width)
-            intervals[score] = Interval(mean=e.mean, low=e.low, high=e.high, n=e.n, text=text)
+            intervals[score] = Interval(
+                mean=e.mean, low=e.low, high=e.high, n=e.n, text=text
+            )
     return intervals
 
 
-def _experiment_key(name: str, tables: Mapping[str, Any], meta: Mapping[str, str]) -> str:
-    """A key that runs of one experiment share; unreadable runs and branches get unique keys."""
+def _experiment_key(
+    name: str, tables: Mapping[str, Any], meta: Mapping[str, str]
+) -> str:
+    """A key that runs of one experiment share; unreadable runs and branches get unique
+    keys.
+    """
     if not tables or "clients" not in meta or f"/{BRANCHES}/" in name:
         return hashlib.sha256(name.encode()).hexdigest()[:12]
     same = json.dumps(identity_of(tables, meta), sort_keys=True, default=str)
@@ -204,4 +227,6 @@ def _experiment_key(name: str, tables: Mapping[str, Any], meta: Mapping[str, str
 
 
 def _parse_int(text: str | None) -> int | None:
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+    if text is not None and text.lstrip("-").isdigit():
+        return int(text)
+    return None

@@ -1,4 +1,6 @@
-"""The unlearning requests of a run: restart tree, certificates, and the cost of a new request."""
+"""The unlearning requests of a run: restart tree, certificates, and the cost of a new
+request.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +42,24 @@ class RequestOptions:
     given: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        changed = {key: value for key, value in self.given.items() if value != ENTRIES[key].default}
+        changed = {
+            key: value
+            for key, value in self.given.items()
+            if value != ENTRIES[key].default
+        }
         object.__setattr__(self, "given", changed)
 
     @classmethod
     def from_form(cls, form: Mapping[str, str]) -> RequestOptions:
-        """Parse the texts of a form; ignores empty fields, raises an error for unknown ones."""
+        """Parse the texts of a form; ignores empty fields, raises an error for unknown
+        ones.
+        """
         given: dict[str, Any] = {}
         for key, text in form.items():
             if key not in ENTRIES:
-                raise InvalidOption(f"an unlearning request has no option {key!r}", where=(key,))
+                raise InvalidOption(
+                    f"an unlearning request has no option {key!r}", where=(key,)
+                )
             if text.strip():
                 given[key] = ENTRIES[key].from_text(text.strip())
         return cls(given)
@@ -98,12 +108,17 @@ class RequestOptions:
     def form(self) -> dict[str, str]:
         """The texts of the form fields."""
         return {
-            key: entry.as_text(self.given.get(key, entry.default)) for key, entry in ENTRIES.items()
+            key: entry.as_text(self.given.get(key, entry.default))
+            for key, entry in ENTRIES.items()
         }
 
     def cost(self, run: Run, histories: Histories) -> Preview:
-        """The cost of this request; changes nothing, and raises the errors of the command."""
-        for number in re.findall(r"\d+", self.clients):  # before expanding a range of clients
+        """The cost of this request; changes nothing, and raises the errors of the
+        command.
+        """
+        for number in re.findall(
+            r"\d+", self.clients
+        ):  # before expanding a range of clients
             total = histories.root.clients
             if len(number) > 9 or int(number) >= total:
                 raise InvalidOption(
@@ -112,10 +127,13 @@ class RequestOptions:
                 )
         try:
             request = UnlearnRequest.of(self.given, declared_by(run))
-            return preview(run, request.clients, method=request.method, budget=request.budget)
+            return preview(
+                run, request.clients, method=request.method, budget=request.budget
+            )
         except (ArithmeticError, RuntimeError, ValueError) as error:
             raise InvalidOption(
-                f"the cost of this budget cannot be computed: {error}", "use a smaller epsilon"
+                f"the cost of this budget cannot be computed: {error}",
+                "use a smaller epsilon",
             ) from error
 
 
@@ -153,7 +171,8 @@ def _form_field(entry: OptionEntry, budget: Mapping[str, Any]) -> FormField:
         entry.label,
         kind=kind,
         choices=tuple(map(str, entry.option.choices)),
-        placeholder=declared.example or entry.as_text(None if entry.option.required else usual),
+        placeholder=declared.example
+        or entry.as_text(None if entry.option.required else usual),
         step="1" if entry.kind is int else "any",
         advanced=declared.advanced,
         usual="as declared" if declared.inherits else "",
@@ -176,7 +195,9 @@ def opened(run: Run) -> Iterator[Histories]:
 
 @dataclass(frozen=True)
 class UnlearningView:
-    """Data of the page: one row per request, the figures, and the unfinished request."""
+    """Data of the page: one row per request, the figures, and the unfinished
+    request.
+    """
 
     budget: Budget
     rows: list[dict[str, Any]]
@@ -193,7 +214,11 @@ def unlearning_view(run: Run, histories: Histories) -> UnlearningView:
     budget = finished[-1].request.budget if finished else declared_budget(run)
     branches = unlearning_histories(histories, budget)
     figures = [tree_figure(branches, histories.nodes)]
-    figures += [psi_figure(branch, branches, budget.limit) for branch in branches if branch.rounds]
+    figures += [
+        psi_figure(branch, branches, budget.limit)
+        for branch in branches
+        if branch.rounds
+    ]
     unfinished = None
     if histories.open_request is not None:
         unfinished = RequestOptions.from_request(histories.open_request)
@@ -219,7 +244,9 @@ def _row(branch: UnlearningHistory, histories: Histories) -> dict[str, Any]:
 
 
 def fingerprint(histories: Histories, request: int) -> str:
-    """A hash of the certificate and its ledgers; if it changes, a verification is stale."""
+    """A hash of the certificate and its ledgers; if it changes, a verification is
+    stale.
+    """
     folder = histories.branch_folder(request)
     assert folder is not None
     hashed = hashlib.sha256((folder / CERTIFICATE).read_bytes())
@@ -247,5 +274,8 @@ def verification(
             return "stale", f"changed since the verification ({job.began})"
         if job.state == "failed":
             return "broken", job.error
-        return "holds", f"holds: {len(job.outcome.get('checks', ()))} checks ({job.began})"
+        return (
+            "holds",
+            f"holds: {len(job.outcome.get('checks', ()))} checks ({job.began})",
+        )
     return "unknown", "not verified yet"
