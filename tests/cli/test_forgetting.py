@@ -34,7 +34,7 @@ def test_a_request_from_plan_to_certificate(run: Path) -> None:
     assert said["finished"]
     page = Path(said["page"]).read_text(encoding="utf-8")
     for words in (
-        "Tree of histories",
+        "Restart tree",
         "Sensitivity to the clients, the training",
         "epsilon 10, delta 0.01",
     ):
@@ -53,7 +53,7 @@ def test_people_get_words(run: Path) -> None:
     for words in (
         "epsilon 10, delta 0.01",
         "target not reached",
-        "forgotten",
+        "unlearned clients",
         "certificate.json",
     ):
         assert words in done.out, words

@@ -104,7 +104,7 @@ def test_a_taken_folder_is_refused_before_anything_runs(here: Path) -> None:
     document("run", "exp.toml", "--out", "out", "--seeds", "1")
     outcome = call("run", "exp.toml", "--out", "out", "--seeds", "0..1")
     assert outcome.code == 1
-    assert "out/seed-1 holds a run already" in outcome.err
+    assert "out/seed-1 already contains a run" in outcome.err
     assert "poise resume out/seed-1" in outcome.err
     assert not Path("out/seed-0").exists()
 

@@ -88,7 +88,7 @@ def test_without_an_optimum_there_is_no_picture() -> None:
         {"solver": SGD(lr=0.1, steps=1)},
         RunOptions(rounds=2),
     )
-    with pytest.raises(PoiseError, match="optimum of this problem is not known"):
+    with pytest.raises(PoiseError, match="optimum of this problem is unknown"):
         bounds_vs_run(composition, explain_composition(composition))
 
 

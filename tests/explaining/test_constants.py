@@ -188,7 +188,7 @@ def test_models_that_are_not_convex_have_unknowns() -> None:
     found = constants(FED, poise.task("mlp", hidden=6), batch_size=8)
     assert not found.convexity.known
     assert not found.heterogeneity.known
-    assert "not known to be convex" in str(found.convexity)
+    assert "the task does not declare convexity" in str(found.convexity)
     assert found.smoothness.value > 0
     assert found.smoothness.high == np.inf
     heavy = constants(

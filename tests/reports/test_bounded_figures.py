@@ -66,7 +66,7 @@ def test_of_many_clients_the_most_suspected_are_drawn() -> None:
     assert list(bars.x) == [str(i) for i in shown]
     (heat,) = history_figure(found).data
     assert np.asarray(heat.z).shape == (200, 400)
-    assert "200 highest of 1,000" in score_figure(found).layout.title.subtitle.text
+    assert "200 highest scores of 1,000" in score_figure(found).layout.title.subtitle.text
 
 
 def test_a_binned_map_holds_the_means_of_its_blocks() -> None:
@@ -100,7 +100,7 @@ def test_a_kept_graph_comes_back(tmp_path: Path) -> None:
     assert np.array_equal(back.graph.messages, graph.messages)
     assert (back.found, back.digest) == ({"homogeneity": graph.homogeneity}, "abc")
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(LedgerError, match="holds no similarity graph"):
+    with pytest.raises(LedgerError, match="cannot read a similarity graph"):
         kept_graph(file)
 
 

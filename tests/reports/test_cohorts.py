@@ -98,11 +98,7 @@ def test_measured_losses_of_all_clients_come_before_reports() -> None:
     assert found[2] == "all clients"
     figure = cohorts.loss_figure(run)
     assert figure is not None
-    assert [trace.name for trace in figure.data] == [
-        "least to largest",
-        "middle half",
-        "median",
-    ]
+    assert [trace.name for trace in figure.data] == ["minimum to maximum", "middle half", "median"]
 
 
 def test_runs_without_losses_have_no_picture_of_them() -> None:
@@ -122,7 +118,7 @@ def test_of_many_pieces_of_work_the_first_or_the_latest_are_shown(
 ) -> None:
     from poise.analysis.reports import timelines
 
-    monkeypatch.setattr(timelines, "MOST_PIECES", 3)
+    monkeypatch.setattr(timelines, "MOST_TASKS", 3)
     bar, _ = timelines.timeline_figure(made_run(rounds=4), latest=latest).data
     assert bar.customdata[:, 1].tolist() == ([3, 4, 4] if latest else [1, 1, 2])
 

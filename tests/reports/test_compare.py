@@ -35,7 +35,7 @@ def said(comparison: Comparison, score: str = "final accuracy") -> str:
 
 def test_matching_seeds_are_paired() -> None:
     words = said(compare([group("a", [0.1, 0.5, 0.9]), group("b", [0.2, 0.61, 1.0])]))
-    assert words.startswith("b against a: final accuracy is 0.103 higher (95 % CI ")
+    assert words.startswith("b vs a: final accuracy is 0.103 higher (95 % CI ")
     assert words.endswith("paired over 3 seeds).")
 
 
@@ -62,8 +62,7 @@ def test_other_seeds_fall_back_to_welch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
-    [([0.4], "nothing is claimed"), ([0.4, math.nan], "not finite")],
+    ("values", "words"), [([0.4], "this proves nothing"), ([0.4, math.nan], "not finite")]
 )
 def test_what_cannot_be_claimed(values: list[float], words: str) -> None:
     assert words in said(compare([group("a", [0.1] * len(values)), group("b", values)]))

@@ -89,7 +89,7 @@ def test_page_is_whole_and_needs_no_other_file(tmp_path: Path) -> None:
         "weighting=soft-max",
         "final accuracy",
         "0.0.test",
-        "who works",
+        "choice of clients",
     ):
         assert words in page.words
     assert all(run.digest in page.words for group in two_groups() for run in group.runs)
@@ -134,7 +134,7 @@ def test_odd_runs_have_a_page(metrics: dict[str, list[float]]) -> None:
 
 def test_run_that_has_not_begun_and_one_that_did_not_end() -> None:
     page = Page(render_page([Group("empty", (made_run(status="running"),))]))
-    assert "Nothing was recorded" in page.words
+    assert "The runs recorded no data to plot" in page.words
     assert "1 of 1 run is not finished" in page.words
 
 
@@ -190,5 +190,5 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(LedgerError, match="cannot write the report"):
         write_page(groups, tmp_path / "file" / "r.html")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "taken"]
-    with pytest.raises(InvalidOption, match="nothing to report"):
+    with pytest.raises(InvalidOption, match="no runs to report"):
         write_page([], tmp_path / "r.html")

@@ -59,4 +59,4 @@ def test_it_is_shown_where_work_crosses_aggregations() -> None:
     assert not overlaps(at_once)
     for run, shown in ((later, True), (at_once, False)):
         titles = [plot.title for plot in plots([Group("a", (run,))])]
-        assert any("Who worked when" in t for t in titles) == shown, titles
+        assert any("Client timeline" in t for t in titles) == shown, titles

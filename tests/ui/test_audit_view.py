@@ -59,8 +59,8 @@ def test_the_truth_is_that_of_the_attacks(run: Run) -> None:
         len(suspects - {2, 5, 7}),
     )
     titles = [plot.title for plot in views.plots(run, found, true)]
-    assert titles[0] == "Found against false alarms"
-    assert "Found against false alarms" not in [
+    assert titles[0] == "Detection rate and false alarms (ROC)"
+    assert "Detection rate and false alarms (ROC)" not in [
         plot.title for plot in views.plots(run, found)
     ]
 
@@ -99,9 +99,9 @@ def test_decisions_are_kept_with_who_when_and_why(run: Run, folder: Path) -> Non
 @pytest.mark.parametrize(
     ("client", "action", "who", "why", "says"),
     [
-        (99, "quarantine", "me", "so", "there is no client 99"),
-        (2, "quarantine", " ", "so", "who decides"),
-        (2, "quarantine", "me", "", "why"),
+        (99, "quarantine", "me", "so", "this run has no client 99"),
+        (2, "quarantine", " ", "so", "who decides is missing"),
+        (2, "quarantine", "me", "", "reason is missing"),
         (2, "release", "me", "so", "is not in quarantine"),
         (2, "forget", "me", "so", "is not in quarantine"),
     ],
@@ -138,5 +138,5 @@ def test_owners_are_named_where_some_had_left_before(run: Run, tmp_path: Path) -
 
 
 def test_without_everyone_there_is_nothing(run: Run) -> None:
-    with pytest.raises(InvalidOption, match="nobody would be left"):
+    with pytest.raises(InvalidOption, match="no client would remain"):
         quarantine.experiment_without(run, range(10))

@@ -87,7 +87,7 @@ def test_figures_hold_what_was_recorded(run: Run) -> None:
     }
     assert list(drawn) == [
         "Classes",
-        "Weight in each round it took part in",
+        "Weight in each round with this client",
         "Length of its updates",
         "Client loss after each aggregation",
         "Sensitivity Psi to client 3",
@@ -119,5 +119,5 @@ def test_the_place_in_the_graph() -> None:
 
 
 def test_a_client_that_is_not_there_is_refused(run: Run) -> None:
-    with pytest.raises(NotInRun, match="there is no client 10"):
+    with pytest.raises(NotInRun, match="this run has no client 10"):
         views.checked(run, 10)

@@ -65,7 +65,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         stopped.state == "done"
     )  # stopped cleanly, like Ctrl-C: every finished round is kept
     assert ended(jobs, jobs.start("list", "now", ["list"])).state == "done"
-    with pytest.raises(Busy, match="has ended already"):
+    with pytest.raises(Busy, match="has already ended"):
         jobs.stop(first.id)
 
 
@@ -79,7 +79,7 @@ def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
     grown(tmp_path / "out" / "seed-0")
     assert job.pid is not None
     os.kill(job.pid, signal.SIGKILL)
-    assert ended(jobs, job).error == "it ended without a result"
+    assert ended(jobs, job).error == "the action ended without a result"
 
 
 def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["none", "..", "../jobs", "/etc", "a\0b"])
 def test_a_job_that_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NotInRun, match="there is no action"):
+    with pytest.raises(NotInRun, match="this run has no action"):
         ConsoleJobs(tmp_path).get(name)
 
 

@@ -70,9 +70,9 @@ def test_options_become_arguments() -> None:
     ("form", "says"),
     [
         ({"clients": "x"}, "is not a list of clients"),
-        ({"clients": "99"}, "there is no client 99"),
-        ({"clients": "1"}, "was unlearned already"),
-        ({"clients": "0..9999999999"}, "there is no client 9999999999"),
+        ({"clients": "99"}, "this run has no client 99"),
+        ({"clients": "1"}, "was forgotten already"),
+        ({"clients": "0..9999999999"}, "this run has no client 9999999999"),
         ({"clients": "2", "epsilon": "much"}, "epsilon must be a number"),
         ({"clients": "2", "method": "magic"}, "method = 'magic'"),
         ({"clients": "2", "out": "/tmp"}, "no option 'out'"),
@@ -97,7 +97,7 @@ def test_the_page_tells_the_requests(run: Run) -> None:
     assert row["cells"][1] == "1"
     assert told.forgotten == [1]
     assert [plot.title for plot in told.plots] == [
-        "Tree of histories",
+        "Restart tree",
         "Sensitivity to the clients, the training",
         "Sensitivity to the clients, branch 1",
     ]

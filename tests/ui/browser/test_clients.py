@@ -75,7 +75,7 @@ def ask(page: Any, **options: str) -> None:
     """Fill the form, and ask what it would cost."""
     for name, value in options.items():
         page.fill(f"#request input[name={name}]", value)
-    page.get_by_role("button", name="What would it cost?").click()
+    page.get_by_role("button", name="Show the cost").click()
 
 
 @pytest.mark.thorough
@@ -91,15 +91,13 @@ def test_the_form_does_what_the_command_does(
     cost = page.locator("#cost").inner_text()
     for words in ("restart", "rounds given up", "noise", "largest sensitivity"):
         assert words in cost
-    assert (
-        page.get_by_role("button", name="Forget 4").count() == 0
-    )  # not without the token
+    assert page.get_by_role("button", name="Unlearn 4").count() == 0  # not without the token
     unlock(page)
     ask(page, **options)
     drawn(page)
     picture(page, "unlearning")
     assert not (runs / "past" / "seed-0" / "unlearning" / "002").exists()
-    page.get_by_role("button", name="Forget 4").click()
+    page.get_by_role("button", name="Unlearn 4").click()
     page.wait_for_selector('[data-job][data-state="done"]', timeout=LONG)
     made = json.loads(
         (runs / "past/seed-0/unlearning/002/certificate.json").read_text(
@@ -176,7 +174,7 @@ def test_from_a_suspect_to_a_decision(
     assert page.input_value("#quarantine input[name=client]") == str(suspect)
     page.fill("#quarantine input[name=who]", "A. Operator")
     page.fill("#quarantine input[name=why]", "sends nothing")
-    page.click("text=Write the decision down")
+    page.click("text=Record the decision")
     page.wait_for_selector("#quarantine td:has-text('A. Operator')")
     assert f"without-{suspect}.toml" in page.locator("#quarantine").inner_text()
 

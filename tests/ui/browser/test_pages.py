@@ -88,7 +88,7 @@ def test_the_page_of_a_run_draws_everything(
         "Accuracy",
         "Loss over the clients",
         "Staleness",
-        "Who worked when",
+        "Client timeline",
         "Classes of each cohort",
     ):
         assert title in titles
@@ -103,8 +103,8 @@ def test_the_page_of_a_run_draws_everything(
     assert "aggregations" in page.evaluate(shown)
     first.get_by_label("bytes sent").check()
     assert "bytes" in page.evaluate(shown)
-    page.get_by_role("button", name="Check the records").click()
-    page.get_by_text("all 12 rounds are as they were recorded").wait_for()
+    page.get_by_role("button", name="Check the ledger").click()
+    page.get_by_text("all 12 rounds are intact").wait_for()
 
 
 def test_what_is_written_arrives_within_two_seconds_without_a_reload(
