@@ -501,7 +501,9 @@ def test_no_bound_is_given_for_what_is_no_weighted_sum(
     assert np.isnan(other.chi2)
     assert not other.advice
     assert not any(a.holds for a in other.conditions)
-    assert any(name in w and "no closed form or bound applies" in w for w in other.warnings)
+    assert any(
+        name in w and "no closed form or bound applies" in w for w in other.warnings
+    )
     assert any(not a.holds for a in other.conditions)
 
 

@@ -66,7 +66,9 @@ def test_of_many_clients_the_most_suspected_are_drawn() -> None:
     assert list(bars.x) == [str(i) for i in shown]
     (heat,) = history_figure(found).data
     assert np.asarray(heat.z).shape == (200, 400)
-    assert "200 highest scores of 1,000" in score_figure(found).layout.title.subtitle.text
+    assert (
+        "200 highest scores of 1,000" in score_figure(found).layout.title.subtitle.text
+    )
 
 
 def test_a_binned_map_holds_the_means_of_its_blocks() -> None:

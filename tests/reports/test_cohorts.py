@@ -98,7 +98,11 @@ def test_measured_losses_of_all_clients_come_before_reports() -> None:
     assert found[2] == "all clients"
     figure = cohorts.loss_figure(run)
     assert figure is not None
-    assert [trace.name for trace in figure.data] == ["minimum to maximum", "middle half", "median"]
+    assert [trace.name for trace in figure.data] == [
+        "minimum to maximum",
+        "middle half",
+        "median",
+    ]
 
 
 def test_runs_without_losses_have_no_picture_of_them() -> None:

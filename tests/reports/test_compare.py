@@ -62,7 +62,8 @@ def test_other_seeds_fall_back_to_welch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"), [([0.4], "this proves nothing"), ([0.4, math.nan], "not finite")]
+    ("values", "words"),
+    [([0.4], "this proves nothing"), ([0.4, math.nan], "not finite")],
 )
 def test_what_cannot_be_claimed(values: list[float], words: str) -> None:
     assert words in said(compare([group("a", [0.1] * len(values)), group("b", values)]))

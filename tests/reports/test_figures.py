@@ -90,7 +90,10 @@ def test_down_sampled_weights_still_sum_to_the_weight_of_an_aggregation() -> Non
         for a, b in zip(image.rounds.edges, image.rounds.edges[1:], strict=False)
     ]
     assert image.values.sum(axis=1) == pytest.approx(means)
-    assert "Down-sampled: 23 clients in bins of 4, weights summed; 11 aggregations" in image.note
+    assert (
+        "Down-sampled: 23 clients in bins of 4, weights summed; 11 aggregations"
+        in image.note
+    )
     exact = heat(run, 100, 100)
     assert exact.values == pytest.approx(run.weights)
     assert exact.note == ""
@@ -110,7 +113,9 @@ def test_class_bars_show_an_even_sample_of_many_clients() -> None:
     assert len(figure.data) == 3
     assert len(figure.data[0].x) == 100
     assert figure.data[0].x[-1] == "249"
-    assert figure.layout.title.subtitle.text == "Shows 100 of 250 clients, evenly spaced."
+    assert (
+        figure.layout.title.subtitle.text == "Shows 100 of 250 clients, evenly spaced."
+    )
     with pytest.raises(InvalidOption, match="no classes"):
         class_composition(made_run(rounds=1))
 

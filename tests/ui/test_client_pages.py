@@ -66,8 +66,14 @@ def test_every_page_is_there_for_every_run(
         ("client-figures", ["Classes", "Weight in each round with this client"]),
         ("federation-figures", ["Samples of the clients", "Classes of the clients"]),
         ("graph-figures", []),
-        ("unlearning-figures", ["Restart tree", "Sensitivity to the clients, the training"]),
-        ("audit-figures", ["Detection rate and false alarms (ROC)", "Score of every client"]),
+        (
+            "unlearning-figures",
+            ["Restart tree", "Sensitivity to the clients, the training"],
+        ),
+        (
+            "audit-figures",
+            ["Detection rate and false alarms (ROC)", "Score of every client"],
+        ),
     ],
 )
 def test_figures_are_fetched(
@@ -122,8 +128,16 @@ def test_a_long_audit_is_waited_for_on_its_own_page_only(
         (f"/audit/{NAME}?alarm=2", 422, "alarm"),
         ("/client/none", 404, "no run"),
         ("/audit/../../etc", 404, "no such page"),
-        (f"/unlearning/{NAME}?method=sifu&clients=99", 200, "this run has no client 99"),
-        (f"/unlearning/{NAME}?method=sifu&clients=1&out=/tmp", 200, "no option &#39;out&#39;"),
+        (
+            f"/unlearning/{NAME}?method=sifu&clients=99",
+            200,
+            "this run has no client 99",
+        ),
+        (
+            f"/unlearning/{NAME}?method=sifu&clients=1&out=/tmp",
+            200,
+            "no option &#39;out&#39;",
+        ),
     ],
 )
 def test_mistakes_are_told(
@@ -190,8 +204,13 @@ def test_the_form_does_what_the_command_does(
     assert said.code == 0, said.err
     shown = browser.get(f"/unlearning/{name}", params={"method": "sifu", **options})
     assert "Cost of this request" in shown.text
-    posted = browser.post(f"/unlearning/{name}", data=options, headers=ACT, follow_redirects=False)
-    assert (posted.status_code, posted.headers["location"]) == (303, f"/unlearning/{name}#actions")
+    posted = browser.post(
+        f"/unlearning/{name}", data=options, headers=ACT, follow_redirects=False
+    )
+    assert (posted.status_code, posted.headers["location"]) == (
+        303,
+        f"/unlearning/{name}#actions",
+    )
     (job,) = browser.get(f"/api/jobs/{name}").json()
     assert finished(browser, job, name)["state"] == "done"
     made = json.loads(
@@ -238,7 +257,9 @@ def test_what_has_no_proof_is_not_begun_without_a_word(browser: TestClient) -> N
     assert "Unlearn 4" not in page
     assert (
         "Unlearn 4"
-        in browser.get(f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT).text
+        in browser.get(
+            f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT
+        ).text
     )
     refused = browser.post(f"/api/forget/{NAME}", json=asked, headers=ACT)
     assert (
@@ -346,13 +367,21 @@ def test_quarantine_from_the_decision_to_a_run_without_the_client(
     assert finished(browser, started)["state"] == "done"
     line = browser.get("/api/run/lab-without-2/seed-0").json()
     assert (line["state"], line["clients"], line["rounds"]) == ("done", 9, 12)
-    again = browser.post(f"/api/decision/{NAME}", json={**form, "client": 2}, headers=ACT)
-    assert (again.status_code, "already in quarantine" in again.json()["error"]) == (409, True)
+    again = browser.post(
+        f"/api/decision/{NAME}", json={**form, "client": 2}, headers=ACT
+    )
+    assert (again.status_code, "already in quarantine" in again.json()["error"]) == (
+        409,
+        True,
+    )
 
 
 def test_without_anybody_in_quarantine_nothing_is_trained(browser: TestClient) -> None:
     answer = browser.post(f"/api/without/{NAME}", headers=ACT)
-    assert (answer.status_code, "no client is in quarantine" in answer.json()["error"]) == (
+    assert (
+        answer.status_code,
+        "no client is in quarantine" in answer.json()["error"],
+    ) == (
         409,
         True,
     )
@@ -373,11 +402,16 @@ def test_a_second_action_waits_for_the_first(browser: TestClient, runs: Path) ->
     started = browser.post(f"/api/forget/{NAME}", json=body, headers=ACT).json()
     try:
         busy = browser.post(f"/api/graph/{NAME}", headers=ACT)
-        assert (busy.status_code, "is in progress: unlearn client 4" in busy.json()["error"]) == (
+        assert (
+            busy.status_code,
+            "is in progress: unlearn client 4" in busy.json()["error"],
+        ) == (
             409,
             True,
         )
-        while not (job := browser.get(f"/api/job/{started['id']}/{NAME}").json())["rounds"]:
+        while not (job := browser.get(f"/api/job/{started['id']}/{NAME}").json())[
+            "rounds"
+        ]:
             assert job["state"] == "running", job
             time.sleep(0.1)
         form = browser.post(

@@ -91,7 +91,9 @@ def test_the_form_does_what_the_command_does(
     cost = page.locator("#cost").inner_text()
     for words in ("restart", "rounds given up", "noise", "largest sensitivity"):
         assert words in cost
-    assert page.get_by_role("button", name="Unlearn 4").count() == 0  # not without the token
+    assert (
+        page.get_by_role("button", name="Unlearn 4").count() == 0
+    )  # not without the token
     unlock(page)
     ask(page, **options)
     drawn(page)

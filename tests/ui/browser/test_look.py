@@ -50,7 +50,10 @@ def test_dark_where_the_system_is_and_where_the_reader_wants_it(
     page = visit(f"{address}/run/small/seed-0", scheme="dark")
     assert page.evaluate(ground) == "rgb(18, 22, 27)"
     drawn(page)
-    assert page.evaluate("document.querySelector('figure .canvas').layout.font.color") == "#e8ebef"
+    assert (
+        page.evaluate("document.querySelector('figure .canvas').layout.font.color")
+        == "#e8ebef"
+    )
     page.get_by_role("button", name="Switch between light and dark").click()
     assert page.evaluate(ground) == "rgb(251, 251, 250)"
     assert (
