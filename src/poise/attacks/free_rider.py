@@ -17,8 +17,7 @@ SIGMA = "sigma"
 
 @part("attack", "free-rider")
 class FreeRider:
-    """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading
-    noise.
+    """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading noise.
 
     Disguised: ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in
         round t, and
@@ -89,9 +88,7 @@ class FreeRider:
     def _estimate_sigma(
         self, view: AttackerView
     ) -> tuple[float | None, dict[str, torch.Tensor]]:
-        """Return sigma, or None if the client cannot know it yet, and the notes it must
-        keep.
-        """
+        """Return sigma, or None if the client cannot know it yet, and the notes it must keep."""
         if not isinstance(self.sigma, str):
             return (self.sigma if view.version else None), {}
         if SIGMA in view.kept:

@@ -21,8 +21,7 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "mimic")
 class Mimic:
-    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last model
-    change.
+    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last model change.
 
     s is the change between the last two models that the client received. In its first
     round the client sends noise of standard deviation 1e-3.

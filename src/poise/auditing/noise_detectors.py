@@ -23,8 +23,7 @@ RESIDUAL = "its update without the received part"
 
 @dataclass
 class Persistence:
-    """Tests whether a client's direction persists: ``mean over pairs of cos(Delta(s),
-    Delta(t))``.
+    """Tests whether a client's direction persists: ``mean over pairs of cos(Delta(s), Delta(t))``.
 
     For T sketches of noise in k dimensions it is 0 with variance ``2 / (k T (T-1))``;
     ``p = Phi((mean - least) / deviation)``, which is 1/2 after one round, where the
@@ -56,9 +55,7 @@ class Persistence:
         self.sums.add("total", clients[usable], units)
 
     def mean_cosines(self) -> tuple[Floats, Floats]:
-        """Return the mean over pairs and its deviation for noise; nan below two
-        rounds.
-        """
+        """Return the mean over pairs and its deviation for noise; nan below two rounds."""
         if self.sums is None:
             return np.zeros(0), np.zeros(0)
         rounds = self.sums["rounds"]
@@ -146,8 +143,7 @@ class EntryRatio:
 
 @dataclass
 class CohortDirection:
-    """Tests whether a client's direction is related to the cohort's: ``d * sum of
-    cos^2``.
+    """Tests whether a client's direction is related to the cohort's: ``d * sum of cos^2``.
 
     The cosines are to the sum of the others' updates. For noise the sum is chi-squared
     with one degree of freedom per round. A working client has a mean cosine^2 of
@@ -176,9 +172,7 @@ class CohortDirection:
         self.sums.count("alone", clients[~usable])
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 for a client that was always alone, whom no cohort can
-        clear.
-        """
+        """The normal tail; 0 for a client that was always alone, whom no cohort can clear."""
         rounds = self.sums["rounds"]
         strength = self.dimension * self.least**2
         deviation = np.sqrt(np.maximum(2 * rounds + 4 * rounds * strength, 1.0))
@@ -225,9 +219,7 @@ class LayerScales:
         self.sums.count("alone", clients[~usable])
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 where there is only one layer, which cannot clear a
-        client.
-        """
+        """The normal tail; 0 where there is only one layer, which cannot clear a client."""
         rounds = self.sums["rounds"]
         divisor = np.maximum(rounds, 1)
         mean = self.sums["total"] / divisor

@@ -56,8 +56,7 @@ class SketchPlan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AuditProbe:
-    """Measures a sketch of every update, its direction and the distribution of its
-    entries.
+    """Measures a sketch of every update, its direction and the distribution of its entries.
 
     - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an
       isometry on
@@ -105,9 +104,7 @@ class AuditProbe:
         )
 
     def _layer_means(self, positions: NDArray[Any]) -> NDArray[Any]:
-        """Return the matrix (s, L) that averages the inspected entries of each large
-        layer.
-        """
+        """Return the matrix (s, L) that averages the inspected entries of each large layer."""
         inside = [
             (positions >= e.start) & (positions < e.stop)
             for e in self.layout.parameters
@@ -156,8 +153,7 @@ class AuditProbe:
 
 
 def cohort_cosines(updates: RoundUpdates) -> Floats:
-    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is
-    zero.
+    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D -
     omega_i |Delta_i|^2``.

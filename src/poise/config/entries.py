@@ -1,6 +1,4 @@
-"""Options on command lines, in forms and in the JSON API, derived from their
-declarations.
-"""
+"""Options on command lines, in forms and in the JSON API, derived from their declarations."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ class OptionEntry:
 
     @property
     def key(self) -> str:
-        """The name in forms and in the JSON API; ``--key`` with dashes on a command
-        line.
-        """
+        """The name in forms and in the JSON API; ``--key`` with dashes on a command line."""
         return self.option.key
 
     @property
@@ -61,9 +57,7 @@ class OptionEntry:
 
     @property
     def default(self) -> Any:
-        """The value of an option that is left out; None if the training may have
-        declared it.
-        """
+        """The value of an option that is left out; None if the training may have declared it."""
         if self.is_switch:
             return False
         if self.option.declared.inherits:

@@ -42,26 +42,18 @@ class FederationLike(Protocol):
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [data] that recreates this federation; None if Python objects
-        define it.
-        """
+        """The table [data] that recreates this federation; None if Python objects define it."""
 
 
 class TaskLike(Protocol):
-    """The model and the loss: `poise.task`, the task of `poise.quadratics`, or your own
-    class.
-    """
+    """The model and the loss: `poise.task`, the task of `poise.quadratics`, or your own class."""
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [task] that recreates this task; None if Python objects define
-        it.
-        """
+        """The table [task] that recreates this task; None if Python objects define it."""
 
     def bind(self, federation: Any, device: str = "cpu") -> Oracle:
-        """Return the gradient oracle on a federation; raises if the task cannot use
-        it.
-        """
+        """Return the gradient oracle on a federation; raises if the task cannot use it."""
 
 
 class ReadableFederation(FederationLike, Protocol):
@@ -110,9 +102,7 @@ class HasDigest(Protocol):
 
 @runtime_checkable
 class SendsMessages(Protocol):
-    """A federation whose clients compute their own messages for the similarity
-    graph.
-    """
+    """A federation whose clients compute their own messages for the similarity graph."""
 
     def messages(self) -> Floats:
         """One message per client, (N, D)."""

@@ -28,8 +28,7 @@ class RecordWatcher(Protocol):
 
 @dataclass
 class History:
-    """A summary of all records so far; the same after a resume as in an uninterrupted
-    run.
+    """A summary of all records so far; the same after a resume as in an uninterrupted run.
 
     Args:
         lowest_loss: by client, the lowest loss that it reported.
@@ -79,9 +78,7 @@ class History:
     def add_updates(
         self, clients: list[int], updates: Stack
     ) -> dict[int, dict[str, Vector]]:
-        """Add the updates, if a sampler needs them; return what the ledger keeps per
-        client.
-        """
+        """Add the updates, if a sampler needs them; return what the ledger keeps per client."""
         if self.gradients is None:
             return {}
         rows = self.gradients.add(clients, updates)
@@ -93,18 +90,14 @@ class History:
         client_states: Mapping[int, Mapping[str, Vector]],
         tensors: Mapping[str, torch.Tensor],
     ) -> None:
-        """Load the history from the records, client states and tensors in the
-        ledger.
-        """
+        """Load the history from the records, client states and tensors in the ledger."""
         for record in records:
             self.add(record)
         if self.gradients is not None:
             self.gradients.restore(client_states, records, tensors)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that the ledger stores for the sampler beside the
-        model.
-        """
+        """Return the tensors that the ledger stores for the sampler beside the model."""
         if self.gradients is None:
             return {}
         return self.gradients.tensors()
@@ -117,9 +110,7 @@ class History:
         return self.watch.excluded
 
     def lowest(self, clients: Ints) -> Floats:
-        """The lowest loss that each of these clients has reported; inf for a new
-        client.
-        """
+        """The lowest loss that each of these clients has reported; inf for a new client."""
         return np.array(
             [self.lowest_loss.get(int(c), np.inf) for c in clients], dtype=np.float64
         )

@@ -1,6 +1,4 @@
-"""The mean of its neighbours' last local models, which the server sends to each
-client.
-"""
+"""The mean of its neighbours' last local models, which the server sends to each client."""
 
 from __future__ import annotations
 

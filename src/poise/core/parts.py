@@ -41,8 +41,7 @@ OURS = "poise."
 """The prefix of poise's own modules."""
 
 OWN = ":"
-"""Separates module and class in the name of an object whose class is not a declared
-part."""
+"""Separates module and class in the name of an object whose class is not a declared part."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -113,9 +112,7 @@ def parts_of(slot: str) -> dict[str, type]:
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``; ``title`` names the table in
-    errors.
-    """
+    """Make a part from ``{"name": …, option: value, …}``; ``title`` names the table in errors."""
     title = title or f"[{slot}]"
     options = dict(table)
     cls = _class_named(options.pop("name", None), slot, title)
@@ -204,9 +201,7 @@ def is_part(value: object) -> TypeGuard[Part]:
 
 
 def _rebuilding_class(instance: object) -> type | None:
-    """Return the declared class that rebuilds an equivalent object; None if there is
-    none.
-    """
+    """Return the declared class that rebuilds an equivalent object; None if there is none."""
     if not is_part(instance):
         return None
     cls: Any = _register.get(instance.slot, {}).get(instance.name)

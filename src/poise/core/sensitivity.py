@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
 
 MOVED = "moved"
-"""The name of the measurement: the distance between the step made and the step without
-a client."""
+"""The name of the measurement: the distance between the step made and the step without a client."""
 
 
 @dataclass
@@ -94,8 +93,7 @@ class Psi:
 
 
 def growth(weights: Floats, contraction: float) -> float:
-    """Return the largest factor by which a round may scale the distance between two
-    models.
+    """Return the largest factor by which a round may scale the distance between two models.
 
     A client's local work multiplies a distance by a matrix ``M_i`` with eigenvalues
     between 0 and ``contraction`` [Fraboni 2023, App. D.2]. The round then multiplies it

@@ -26,12 +26,10 @@ READ = frozenset(
         "seeded",
     }
 )
-"""Optional members that poise reads: a subclass that adds one changes the
-computation."""
+"""Optional members that poise reads: a subclass that adds one changes the computation."""
 
 NEUTRAL = frozenset({"fit", "statistics", "slot", "name"})
-"""Members that a subclass may replace without losing its traits: no proof relies on
-them."""
+"""Members that a subclass may replace without losing its traits: no proof relies on them."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +172,7 @@ class Declares(Protocol[Declared]):
 
 
 def traits_of(part: object, kind: type[Traits]) -> Traits:
-    """Return the traits that a part declares; the defaults of ``kind`` if it declares
-    none.
+    """Return the traits that a part declares; the defaults of ``kind`` if it declares none.
 
     A subclass inherits the traits of a class only if it replaces nothing of that class
     but the values of its options: a proof may rely on any method.
@@ -217,8 +214,7 @@ def undeclared(part: object, kind: type[Any]) -> str:
 
 
 def still_holds(part: object, member: str) -> bool:
-    """Return whether the answer of a member holds for a part: no subclass replaces
-    other members.
+    """Return whether the answer of a member holds for a part: no subclass replaces other members.
 
     >>> class Counted:
     ...     def draw(self): ...
@@ -233,9 +229,7 @@ def still_holds(part: object, member: str) -> bool:
 
 
 def replaced_members(cls: type, base: type) -> list[str]:
-    """Return the members of ``base`` that a subclass replaces, except values of
-    options.
-    """
+    """Return the members of ``base`` that a subclass replaces, except values of options."""
     options = {f.name for f in fields(base)} if is_dataclass(base) else set()
     replaced: set[str] = set()
     for name in _members(base) | READ:
@@ -253,9 +247,7 @@ def _owner(part: object, member: str) -> type | None:
 
 
 def replaced_in(part: object, base: type) -> list[str]:
-    """Return the members of ``base`` that a part's class, or the part itself,
-    replaces.
-    """
+    """Return the members of ``base`` that a part's class, or the part itself, replaces."""
     attributes: Iterable[str] = vars(part) if hasattr(part, "__dict__") else ()
     shadowed = {
         name
@@ -266,9 +258,7 @@ def replaced_in(part: object, base: type) -> list[str]:
 
 
 def _members(base: type) -> set[str]:
-    """Return the members of a class and its bases, without special and `NEUTRAL`
-    members.
-    """
+    """Return the members of a class and its bases, without special and `NEUTRAL` members."""
     names = {name for cls in base.__mro__ if cls is not object for name in vars(cls)}
     return {name for name in names if not name.startswith("__")} - NEUTRAL | {
         "__getattribute__"
@@ -276,7 +266,5 @@ def _members(base: type) -> set[str]:
 
 
 def _is_value(value: object) -> bool:
-    """Return whether a class attribute is a value, not a method or another
-    descriptor.
-    """
+    """Return whether a class attribute is a value, not a method or another descriptor."""
     return not callable(value) and not hasattr(type(value), "__get__")

@@ -73,9 +73,7 @@ class Federation:
 
     @property
     def members(self) -> Ints:
-        """The owner number of each client in the holdings, (N,): 0 to N - 1 before
-        `without`.
-        """
+        """The owner number of each client in the holdings, (N,): 0 to N - 1 before `without`."""
         if self.chosen is None:
             return np.arange(self.clients)
         return self.chosen
@@ -103,9 +101,7 @@ class Federation:
 
     @cached_property
     def importance(self) -> Floats:
-        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by
-        their sum.
-        """
+        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by their sum."""
         if not isinstance(self.weighing, str):
             given = self.weighing if self.chosen is None else self.weighing[self.chosen]
             return _frozen(given / given.sum())
@@ -135,9 +131,7 @@ class Federation:
 
     @cached_property
     def _everyone(self) -> Shards:
-        """The samples of all clients, corrupted once; without owners that are not
-        clients.
-        """
+        """The samples of all clients, corrupted once; without owners that are not clients."""
         return self._corrupt(self._plain(self.members), self.members, self.corruptions)
 
     def shards(self, clients: Sequence[int] | Ints) -> Shards:
@@ -179,8 +173,7 @@ class Federation:
         return given.astype(np.int64)
 
     def label_counts(self) -> Ints:
-        """Return the number of samples per client and class, by the clients' labels,
-        (N, C).
+        """Return the number of samples per client and class, by the clients' labels, (N, C).
 
         >>> from poise.data import federation
         >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
@@ -202,8 +195,7 @@ class Federation:
         return counted.reshape(self.clients, self.classes)
 
     def traits(self) -> dict[str, Floats]:
-        """Return the numbers by which clients differ by design, (N,) each; may be
-        empty.
+        """Return the numbers by which clients differ by design, (N,) each; may be empty.
 
         Names are ``imbalance ratio`` and ``flip ratio``.
 
@@ -248,9 +240,7 @@ class Federation:
         return self.client_tests is not None
 
     def client_test_shards(self, clients: Sequence[int] | Ints) -> Shards:
-        """Return the test samples of these clients, one after the other; a client may
-        have none.
-        """
+        """Return the test samples of these clients, one after the other; a client may have none."""
         if self.client_tests is None:
             raise InvalidOption(
                 "the clients of this federation have no test samples of their own",
@@ -312,8 +302,7 @@ class Federation:
         return replace(self, spec=spec, corruptions=(*self.corruptions, corruption))
 
     def without(self, clients: Sequence[int] | Ints) -> Federation:
-        """Return the federation without these clients; the others move up, in order
-        (`members`).
+        """Return the federation without these clients; the others move up, in order (`members`).
 
         >>> from poise.data import federation
         >>> left = federation("digits", clients=5).without([1, 3])

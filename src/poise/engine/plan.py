@@ -1,6 +1,4 @@
-"""`Parts`: one part per slot. `Plan`: the parts, the budget and the metrics of a
-run.
-"""
+"""`Parts`: one part per slot. `Plan`: the parts, the budget and the metrics of a run."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ class Parts:
         return (self.weighting.needs | self.sampler.needs) & LOSS_REPORTS
 
     def base_columns(self, step: Step, setting: Setting) -> dict[str, Any]:
-        """Return the columns of `RoundUpdates` that come from sampler, clock and
-        graph.
-        """
+        """Return the columns of `RoundUpdates` that come from sampler, clock and graph."""
         clients = step.clients
         base_weights = step.weights
         importance = setting.importance[clients]
@@ -93,9 +89,7 @@ class Parts:
         return balance
 
     def adjacency(self, setting: Setting) -> Floats | None:
-        """Return the importance by degree in the similarity graph, (N,); None if not
-        needed.
-        """
+        """Return the importance by degree in the similarity graph, (N,); None if not needed."""
         if "adjacency" not in self.weighting.needs:
             return None
         adjacency: Floats = setting.once(
@@ -116,9 +110,7 @@ class Parts:
         return memory is not None and memory.neighbours
 
     def chosen(self) -> Iterator[tuple[str, Fits]]:
-        """Yield every part except the attacks with the name of its slot; skip empty
-        slots.
-        """
+        """Yield every part except the attacks with the name of its slot; skip empty slots."""
         for slot in RUN_SLOTS:
             part: Fits | None = vars(self)[slot]
             if part is not None:
@@ -167,9 +159,7 @@ class Parts:
             )
 
     def _check_neighbours(self) -> None:
-        """Raise if the server would have to keep many means of neighbours per
-        client.
-        """
+        """Raise if the server would have to keep many means of neighbours per client."""
         if not self.clock.waits and self.perturbs:
             solver = type(self.solver).__name__
             clock = type(self.clock).__name__
@@ -234,9 +224,7 @@ class Plan:
 
     @property
     def idle(self) -> IdleClients | None:
-        """Dishonest clients whose work is never used; None if clients keep state of
-        their work.
-        """
+        """Dishonest clients whose work is never used; None if clients keep state of their work."""
         parts = self.parts
         unchanged = traits_of(parts.channel, ChannelTraits).identity
         stateless = parts.personal is None and memory_of(parts.solver) is None

@@ -17,9 +17,7 @@ from poise.engine.state import Pace, State
 def schedule(
     state: State, plan: Plan, pace: Pace, history: History
 ) -> tuple[Step, State]:
-    """Draw the clients that start from the present model, and go on to the clock's next
-    step.
-    """
+    """Draw the clients that start from the present model, and go on to the clock's next step."""
     n = state.index
     parts = plan.parts
     rng = generator(plan.seed, "sampler", n)

@@ -25,8 +25,7 @@ def probability_less_homogeneous(
     delta: float = 0.0,
     printed: bool = False,
 ) -> float:
-    """P(homogeneity after < before) = Phi( (theta eps / phi) sqrt(N (N - 1) / (2 (2 +
-    delta))) ).
+    """P(homogeneity after < before) = Phi( (theta eps / phi) sqrt(N (N - 1) / (2 (2 + delta))) ).
 
     The printed form has no factor 2 under the root [Buttaci 2024, Prop. 3.2].
 
@@ -89,16 +88,12 @@ def absolute_deviation_bounds(
 
 
 def squared_deviation(before: Floats, after: Floats) -> float:
-    """Mean of (lambda' - lambda)^2 over two ascending spectra, without the first
-    eigenvalue.
-    """
+    """Mean of (lambda' - lambda)^2 over two ascending spectra, without the first eigenvalue."""
     return float(np.mean((np.asarray(after)[1:] - np.asarray(before)[1:]) ** 2))
 
 
 def absolute_deviation(before: Floats, after: Floats) -> float:
-    """Mean of |lambda' - lambda| over two ascending spectra, without the first
-    eigenvalue.
-    """
+    """Mean of |lambda' - lambda| over two ascending spectra, without the first eigenvalue."""
     return float(np.mean(np.abs(np.asarray(after)[1:] - np.asarray(before)[1:])))
 
 

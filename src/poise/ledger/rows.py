@@ -52,9 +52,7 @@ class LedgerEntry(NamedTuple):
 
 
 class PackedValues(NamedTuple):
-    """Measurements of one round as the database holds them; width 0 is one number per
-    row.
-    """
+    """Measurements of one round as the database holds them; width 0 is one number per row."""
 
     dtype: str
     width: int
@@ -199,9 +197,7 @@ def unpacked(dtype: str, width: int, blob: bytes) -> Floats:
 
 
 def _select_seconds(connection: sqlite3.Connection, n: int) -> float:
-    """Read how long the round took; 0 where that is lost, which is no damage to the
-    experiment.
-    """
+    """Read how long the round took; 0 where that is lost, which is no damage to the experiment."""
     try:
         row = connection.execute(
             "SELECT seconds FROM timings WHERE n = ?", (n,)
@@ -214,16 +210,12 @@ def _select_seconds(connection: sqlite3.Connection, n: int) -> float:
 
 
 def started_in(record: Record) -> list[Assignment]:
-    """Return the assignments in flight that this record started; earlier records hold
-    the rest.
-    """
+    """Return the assignments in flight that this record started; earlier records hold the rest."""
     return [a for a in record.in_flight.assignments if a.version == record.index]
 
 
 def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
-    """Return the digest of a record, chained to the previous one: it covers all records
-    so far.
-    """
+    """Return the digest of a record, chained to the previous one: it covers all records so far."""
     digest = hashlib.sha256(bytes.fromhex(previous))
     digest.update(
         struct.pack(

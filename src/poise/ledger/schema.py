@@ -65,8 +65,7 @@ TRANSIENT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 }
-"""Failures of the machine: the database may be whole, and readable once the cause is
-removed."""
+"""Failures of the machine: the database may be whole, and readable once the cause is removed."""
 
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
@@ -83,9 +82,7 @@ def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging: readers do not wait, and a process may die at any
-    moment.
-    """
+    """Switch to write-ahead logging: readers do not wait, and a process may die at any moment."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
 
@@ -99,9 +96,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Raise where this poise cannot read a ledger; give the tables of older ones
-    today's names.
-    """
+    """Raise where this poise cannot read a ledger; give the tables of older ones today's names."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     version = row[0] if row else "none"
     if version not in map(str, READABLE):

@@ -18,8 +18,7 @@ CERTIFICATE = "certificate.json"
 """The file in a branch whose unlearning request is fulfilled."""
 
 REQUEST = "request.json"
-"""The file in a branch made by an unlearning request: its options, and the decision
-about it."""
+"""The file in a branch made by an unlearning request: its options, and the decision about it."""
 
 LATEST = 20
 """Number of newest aggregations that pace and speed are averaged over."""
@@ -56,9 +55,7 @@ class RunSummary:
 
 
 def stamp(folder: Path) -> Stamp:
-    """Return times and sizes of the ledger, experiment and certificate, to detect
-    changes.
-    """
+    """Return times and sizes of the ledger, experiment and certificate, to detect changes."""
     stamps = []
     for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT, CERTIFICATE):
         file_stamp = (0, 0)
@@ -73,9 +70,7 @@ def stamp(folder: Path) -> Stamp:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """Summarise a run folder; problems of its ledger go into the summary and do not
-    raise.
-    """
+    """Summarise a run folder; problems of its ledger go into the summary and do not raise."""
     try:
         experiment = (folder / EXPERIMENT).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -142,9 +137,7 @@ def _summarise(
 
 
 def _state(status: str, writing: bool) -> State:
-    """Return the state from the recorded status, and from whether a process holds the
-    lock.
-    """
+    """Return the state from the recorded status, and from whether a process holds the lock."""
     if status == "done":
         return "done"
     if status == "failed":
@@ -163,9 +156,7 @@ def _last_failure(ledger: Ledger) -> str:
 
 
 def _last_scores(ledger: Ledger) -> dict[str, float]:
-    """Return the scalar metrics of the newest measured round; SQLite stores nan as
-    NULL.
-    """
+    """Return the scalar metrics of the newest measured round; SQLite stores nan as NULL."""
     (last,) = ledger.database.execute("SELECT max(n) FROM metrics").fetchone()
     query = "SELECT name, value FROM metrics WHERE n = ? AND per_client IS NULL"
     scores = {}

@@ -1,3 +1,1 @@
-"""The (epsilon, delta) guarantee of unlearning: the Gaussian mechanism and its
-budget.
-"""
+"""The (epsilon, delta) guarantee of unlearning: the Gaussian mechanism and its budget."""

@@ -97,8 +97,7 @@ class Budget:
         }
 
     def contraction(self, solver: Solver) -> float:
-        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1
-        without mu.
+        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1 without mu.
 
         Raises if the corollary does not hold for this solver.
         """

@@ -1,5 +1,4 @@
-"""The Gaussian mechanism, calibrated exactly: how much noise hides a change of the
-model.
+"""The Gaussian mechanism, calibrated exactly: how much noise hides a change of the model.
 
 Two normal distributions with standard deviation sigma and means at distance Psi are
 (epsilon, delta)-indistinguishable. The pairs (epsilon, delta) depend on ``r = Psi /
@@ -19,8 +18,7 @@ Calibration = Literal["analytic", "classical"]
 
 
 def privacy_curve(r: float, epsilon: float) -> float:
-    """Return the least delta: ``Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 -
-    epsilon/r)``.
+    """Return the least delta: ``Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 - epsilon/r)``.
 
     >>> round(privacy_curve(3.218, 10.0), 4)  # the classical formula claims 0.01
     0.0406
@@ -95,8 +93,7 @@ def check_budget(
     calibration: Calibration,
     stacklevel: int = 3,
 ) -> None:
-    """Raise for an invalid budget, and warn if the classical formula does not hold for
-    it.
+    """Raise for an invalid budget, and warn if the classical formula does not hold for it.
 
     ``stacklevel`` selects the line that the warning names; by default, that of the
     caller's caller.
@@ -140,9 +137,7 @@ def _classical(epsilon: float, delta: float) -> float:
 
 
 def _ratio(epsilon: float, delta: float) -> float:
-    """Return the largest r with privacy_curve(r, epsilon) <= delta; the curve rises
-    with r.
-    """
+    """Return the largest r with privacy_curve(r, epsilon) <= delta; the curve rises with r."""
     high = 1.0
     while privacy_curve(high, epsilon) < delta:
         high *= 2

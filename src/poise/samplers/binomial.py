@@ -15,8 +15,7 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "binomial")
 class Binomial:
-    """Draw each client independently with probability m/N, with ``omega_i = (N/m)
-    p_i``.
+    """Draw each client independently with probability m/N, with ``omega_i = (N/m) p_i``.
 
     Var omega_i = ((N - m)/m) p_i^2, without covariance. The number of clients is
     random, m on average.
@@ -57,9 +56,7 @@ class Binomial:
     def draw(
         self, setting: Setting, rng: np.random.Generator, round: int, past: History
     ) -> Cohort:
-        """Draw the number of clients, then the clients: the same law as N coins, in
-        O(m).
-        """
+        """Draw the number of clients, then the clients: the same law as N coins, in O(m)."""
         n = setting.clients
         count = int(rng.binomial(n, self.m / n))
         clients = np.sort(rng.choice(n, count, replace=False, shuffle=False)).astype(

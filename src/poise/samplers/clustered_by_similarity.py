@@ -26,8 +26,7 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "clustered-by-similarity")
 class ClusteredBySimilarity:
-    """One client from each of m distributions of similar clients; ``omega_i =
-    count_i/m``.
+    """One client from each of m distributions of similar clients; ``omega_i = count_i/m``.
 
     The sampler clusters the clients by Ward's method [Ward 1963] on the rows of the
     similarity matrix of their last updates (zero for a client that never worked).
@@ -145,8 +144,7 @@ class ClusteredBySimilarity:
 
 
 def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
-    """Cut Ward's tree on the rows of ``alike`` into groups that fit into one
-    distribution.
+    """Cut Ward's tree on the rows of ``alike`` into groups that fit into one distribution.
 
     The groups are the largest subtrees with m sum n_i <= M.
     """

@@ -23,8 +23,7 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "clustered-by-size")
 class ClusteredBySize:
-    """One client from each of m distributions, cut by client size; ``omega_i =
-    count_i/m``.
+    """One client from each of m distributions, cut by client size; ``omega_i = count_i/m``.
 
     The sampler lays the clients end to end, largest first, and cuts the line into m
     distributions r_k. Unbiased; Var omega_i = p_i/m - sum_k r_ki^2/m^2 is never above
@@ -75,9 +74,7 @@ class ClusteredBySize:
         )
 
     def distributions(self, sizes: ArrayLike) -> Floats:
-        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m
-        p_i.
-        """
+        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m p_i."""
         n = checked_sizes(np.asarray(sizes), self.m)
         return distributions_by_size(n, self.m).distributions(len(n))
 

@@ -15,8 +15,7 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "md")
 class MD:
-    """m independent draws with probabilities p; ``omega_i = count_i/m`` (multinomial
-    sampling).
+    """m independent draws with probabilities p; ``omega_i = count_i/m`` (multinomial sampling).
 
     Var omega_i = p_i (1 - p_i)/m and Cov(omega_i, omega_j) = -p_i p_j/m. The weights
     always sum to one.

@@ -59,9 +59,7 @@ class Optimal:
     def draw(
         self, setting: Setting, rng: np.random.Generator, round: int, past: History
     ) -> Cohort:
-        """Draw each client with a probability that grows with the norm of its last
-        update.
-        """
+        """Draw each client with a probability that grows with the norm of its last update."""
         q = self.probabilities(
             setting.importance * _filled(past.norms(setting.clients))
         )
@@ -69,9 +67,7 @@ class Optimal:
         return Cohort(clients, setting.importance[clients] / q[clients])
 
     def probabilities(self, scores: Floats) -> Floats:
-        """Return q_i for u_i = ``scores``, (N,), with sum m if at least m scores are
-        above 0.
-        """
+        """Return q_i for u_i = ``scores``, (N,), with sum m if at least m scores are above 0."""
         u = np.asarray(scores, dtype=np.float64)
         n = len(u)
         m = self.m
@@ -95,9 +91,7 @@ class Optimal:
     def statistics(
         self, importance: Floats, norms: Floats | None = None
     ) -> WeightStatistics:
-        """Return the closed forms for these norms |Delta_i|; without norms, all are
-        equal.
-        """
+        """Return the closed forms for these norms |Delta_i|; without norms, all are equal."""
         p = np.asarray(importance, dtype=np.float64)
         scores = p
         if norms is not None:
@@ -121,9 +115,7 @@ class Optimal:
 
 
 def _filled(norms: Floats) -> Floats:
-    """Replace unknown norms by the mean norm; no norm is below `LEAST` of the
-    largest.
-    """
+    """Replace unknown norms by the mean norm; no norm is below `LEAST` of the largest."""
     known = norms[~np.isnan(norms)]
     if len(known) == 0 or known.max() == 0:
         return np.ones(len(norms))

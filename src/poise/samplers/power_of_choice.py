@@ -15,8 +15,7 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "power-of-choice")
 class PowerOfChoice:
-    """Draw d candidates by importance; the m with the largest loss work, ``omega_i =
-    1/m``.
+    """Draw d candidates by importance; the m with the largest loss work, ``omega_i = 1/m``.
 
     Candidates are drawn without replacement, with probabilities p. Biased towards
     clients with a high loss. The loss is the last one that the client reported, so a
@@ -75,15 +74,11 @@ class PowerOfChoice:
     def draw(
         self, setting: Setting, rng: np.random.Generator, round: int, past: History
     ) -> Cohort:
-        """Draw candidates by importance and keep the largest losses; ties in order of
-        the draw.
-        """
+        """Draw candidates by importance and keep the largest losses; ties in order of the draw."""
         return self._worst(self._candidates(setting.importance, rng), past)
 
     def _candidates(self, p: Floats, rng: np.random.Generator) -> Ints:
-        """Draw without replacement, as a race: client i arrives after an Exp(p_i)
-        time.
-        """
+        """Draw without replacement, as a race: client i arrives after an Exp(p_i) time."""
         with np.errstate(divide="ignore"):
             arrival = rng.standard_exponential(len(p)) / p
         first = np.argpartition(arrival, self.d - 1)[: self.d]
@@ -100,8 +95,7 @@ class PowerOfChoice:
         draws: int = 100_000,
         seed: int = 0,
     ) -> WeightStatistics:
-        """Estimate the statistics for these losses from ``draws`` draws; the mean is
-        not p.
+        """Estimate the statistics for these losses from ``draws`` draws; the mean is not p.
 
         There is no closed form.
         """

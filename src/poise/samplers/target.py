@@ -28,8 +28,7 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "target")
 class Target:
-    """Clustered sampling with given groups, the ideal of a clustering; ``omega_i =
-    count_i/m``.
+    """Clustered sampling with given groups, the ideal of a clustering; ``omega_i = count_i/m``.
 
     The m largest groups have one sampling distribution each. Clients that do not fit
     into theirs, and the clients of the other groups, fill the remaining room. Unbiased
@@ -107,8 +106,7 @@ class Target:
         return cohort(sampling_distributions.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, classes: Ints | None = None) -> Floats:
-        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m
-        p_i.
+        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m p_i.
 
         ``groups="class"`` needs ``classes``, the majority class of each client.
         """

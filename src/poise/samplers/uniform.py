@@ -42,9 +42,7 @@ class Uniform:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Declare draws without replacement that do not depend on the clients'
-        updates.
-        """
+        """Declare draws without replacement that do not depend on the clients' updates."""
         return SamplerTraits(
             data_dependent=False,
             absent_keep=self.absent == "keep",
@@ -67,9 +65,7 @@ class Uniform:
     def draw(
         self, setting: Setting, rng: np.random.Generator, round: int, past: History
     ) -> Cohort:
-        """Draw m distinct clients, ascending; O(m) time and memory for m much below
-        N.
-        """
+        """Draw m distinct clients, ascending; O(m) time and memory for m much below N."""
         drawn = rng.choice(setting.clients, self.m, replace=False, shuffle=False)
         clients = np.sort(drawn).astype(np.int64)
         return Cohort(

@@ -109,8 +109,7 @@ class Adam(_Adaptive):
 
 @part("server", "yogi")
 class Yogi(_Adaptive):
-    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``; v changes slowly while D is
-    small.
+    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``; v changes slowly while D is small.
 
     Args:
         lr: server learning rate.

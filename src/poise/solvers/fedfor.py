@@ -16,8 +16,7 @@ from poise.solvers.base import LocalSGD
 
 @part("solver", "fedfor")
 class FedFor(LocalSGD):
-    """``g_i(w) + strength * grad_w sum_j relu(-d_j (w_j - theta_j))`` with d the last
-    global step.
+    """``g_i(w) + strength * grad_w sum_j relu(-d_j (w_j - theta_j))`` with d the last global step.
 
     The penalty on a move against d is of first order: the gradient of coordinate j gets
     ``-strength * d_j`` where ``d_j (w_j - theta_j) < 0``, and 0 elsewhere. d = 0 in

@@ -89,9 +89,7 @@ class Views:
         return _linear(self.row, h, right=self.transposed)
 
     def set(self, h: torch.Tensor, dz: torch.Tensor) -> None:
-        """Store the gradients in the views, from the layer's input and its output's
-        gradient.
-        """
+        """Store the gradients in the views, from the layer's input and its output's gradient."""
         torch.bmm(dz.transpose(1, 2), h, out=self.weight)
         if self.bias is not None:
             torch.sum(dz, 1, out=self.bias)
@@ -113,8 +111,7 @@ def _linear(
 
 
 Descend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], None]
-"""One step on a batch: features, labels, number of samples of each row, whether rows
-are full."""
+"""One step on a batch: features, labels, number of samples of each row, whether rows are full."""
 
 
 class DenseKernel:
@@ -153,8 +150,7 @@ class DenseKernel:
 
     @staticmethod
     def takes(module: nn.Module, dimensions: int) -> bool:
-        """Whether a module is a plain chain of dense layers for samples of this many
-        dimensions.
+        """Whether a module is a plain chain of dense layers for samples of this many dimensions.
 
         Modules whose layers could behave differently (a subclass, a hook, a
         parametrisation, a layer or weight used twice, frozen parameters) take the row
@@ -199,9 +195,7 @@ class DenseKernel:
             into[k].set(h, dz)
 
     def descender(self, rows: Stack, rate: float) -> Descend:
-        """Return the step ``rows <- rows - rate * gradients``, on as many rows as a
-        batch has.
-        """
+        """Return the step ``rows <- rows - rate * gradients``, on as many rows as a batch has."""
         bound: dict[int, list[Any]] = {}
 
         def descend(
@@ -229,8 +223,7 @@ class DenseKernel:
         counts: torch.Tensor,
         full: bool,
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Yield each linear layer's number, input and output gradient, last layer
-        first.
+        """Yield each linear layer's number, input and output gradient, last layer first.
 
         The caller may change a layer after it was yielded.
         """
@@ -259,9 +252,7 @@ class DenseKernel:
     def _loss_gradient(
         self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
     ) -> torch.Tensor:
-        """Return the gradient of each row's mean loss by the outputs, zero at
-        padding.
-        """
+        """Return the gradient of each row's mean loss by the outputs, zero at padding."""
         share = (
             1.0 / z.shape[1]
             if full
@@ -280,9 +271,7 @@ class DenseKernel:
 
 
 def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
-    """Return the layers of nested ``nn.Sequential`` in order; any other module is one
-    leaf.
-    """
+    """Return the layers of nested ``nn.Sequential`` in order; any other module is one leaf."""
     if type(module) is not nn.Sequential:
         return [(name, module)]
     prefix = f"{name}." if name else ""
@@ -294,9 +283,7 @@ def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
 
 
 def _flat(layers: list[nn.Module], dimensions: int) -> bool:
-    """Whether samples reach the first dense layer as vectors, and no layer flattens
-    them later.
-    """
+    """Whether samples reach the first dense layer as vectors, and no layer flattens them later."""
     flattens = [k for k, layer in enumerate(layers) if type(layer) is nn.Flatten]
     standard = all(
         layers[k].start_dim == 1 and layers[k].end_dim == -1 for k in flattens
@@ -324,9 +311,7 @@ def _out_of_place(layer: nn.Module) -> nn.Module:
 
 
 def _through(layer: nn.Module, h: torch.Tensor, dz: torch.Tensor) -> torch.Tensor:
-    """Return the gradient at the input of an elementwise layer from that at its
-    output.
-    """
+    """Return the gradient at the input of an elementwise layer from that at its output."""
     if type(layer) is nn.ReLU:
         back: torch.Tensor = torch.ops.aten.threshold_backward.default(dz, h, 0)
         return back

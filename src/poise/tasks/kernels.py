@@ -40,9 +40,7 @@ class Kernel(Protocol):
         generators: list[torch.Generator] | None,
         out: Stack,
     ) -> None:
-        """Write the gradient of each row's mean loss on its batch ``x`` (a, b, …),
-        ``y`` (a, b).
-        """
+        """Write the gradient of each row's mean loss on its batch ``x`` (a, b, …), ``y`` (a, b)."""
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs of one model on samples (n, …), in evaluation mode."""
@@ -55,9 +53,7 @@ def choose(
     dtype: torch.dtype,
     force_rows: bool = False,
 ) -> Kernel:
-    """Return the dense kernel for chains of dense layers with a named loss, else the
-    row kernel.
-    """
+    """Return the dense kernel for chains of dense layers with a named loss, else the row kernel."""
     if (
         isinstance(loss, str)
         and DenseKernel.takes(module, example.dim() - 1)

@@ -56,25 +56,20 @@ class HasClientTests(Protocol):
 
 @dataclass
 class Opened:
-    """The samples of a group of clients, the streams of their random layers, and a
-    batch buffer.
-    """
+    """The samples of a group of clients, the streams of their random layers, and a batch buffer."""
 
     shards: Shards
     generators: list[torch.Generator] | None
     buffer: torch.Tensor | None = None
 
     def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features and labels at these positions; the next call overwrites the
-        features.
-        """
+        """Return features and labels at these positions; the next call overwrites the features."""
         return self.shards.take(positions, self._room(positions.numel()))
 
     def follow(
         self, plan: BatchPlan
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
-        """Yield features, labels and batch of every step; the next step overwrites the
-        features.
+        """Yield features, labels and batch of every step; the next step overwrites the features.
 
         Samples and labels of all steps are looked up at once: for small batches a
         look-up costs as much as a layer.
@@ -173,9 +168,7 @@ class SampleOracle:
 
     @property
     def frozen(self) -> str:
-        """A hash of the frozen parameters, which are part of the task; empty if there
-        are none.
-        """
+        """A hash of the frozen parameters, which are part of the task; empty if there are none."""
         values = [
             (name, p)
             for name, p in self.module.named_parameters()
@@ -289,9 +282,7 @@ class SampleOracle:
     def _metrics_with_prefix(
         self, prefixes: tuple[str, ...], names: frozenset[str]
     ) -> set[str]:
-        """Return the metrics whose name, with one of the prefixes, is among the
-        names.
-        """
+        """Return the metrics whose name, with one of the prefixes, is among the names."""
         known = {"loss", *self.scores}
         return {
             metric for metric in known if any(p + metric in names for p in prefixes)
@@ -304,9 +295,7 @@ class SampleOracle:
         return self.federation.client_test_shards(clients)
 
     def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:
-        """Return the means over a client's samples; nan for a client without
-        samples.
-        """
+        """Return the means over a client's samples; nan for a client without samples."""
         if not len(shard.rows):
             return dict.fromkeys(names, float("nan"))
         sums = self._sums(theta, shard, (0, len(shard.rows)), names)

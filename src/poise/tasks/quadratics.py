@@ -21,9 +21,7 @@ from poise.core.vectors import Layout, Stack, Vector
 
 @dataclass(frozen=True)
 class Quadratics:
-    """A federation in which client i has ``L_i(w) = curvature_i/2 * |w -
-    optimum_i|^2``.
-    """
+    """A federation in which client i has ``L_i(w) = curvature_i/2 * |w - optimum_i|^2``."""
 
     optima: Floats  # (N, d)
     curvature: Floats  # (N,)
@@ -53,9 +51,7 @@ class Quadratics:
         return state.hexdigest()
 
     def client(self, i: int) -> tuple[Floats, Ints]:
-        """Return the optimum of client i as its only sample, for the similarity
-        graph.
-        """
+        """Return the optimum of client i as its only sample, for the similarity graph."""
         return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(
             1, dtype=np.int64
         )

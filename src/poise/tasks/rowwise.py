@@ -62,9 +62,7 @@ class RowKernel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process, without the threads' copies of the
-        module.
-        """
+        """Return the state for another process, without the threads' copies of the module."""
         return {name: value for name, value in vars(self).items() if name != "_local"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -72,9 +70,7 @@ class RowKernel:
         vars(self).update(state, _local=threading.local())
 
     def rows(self, batch_size: int) -> int:
-        """Return how many clients to put into one call; 1 if each needs a copy of the
-        module.
-        """
+        """Return how many clients to put into one call; 1 if each needs a copy of the module."""
         if not self._stateless:
             return 1
         return max(1, min(TOGETHER // batch_size, VALUES // self.layout.size))
@@ -114,9 +110,7 @@ class RowKernel:
         rate: float,
         stream: torch.Generator | None,
     ) -> None:
-        """Step ``row <- row - rate * gradient`` for one batch after another, inside the
-        module.
-        """
+        """Step ``row <- row - rate * gradient`` for one batch after another, inside the module."""
         module, tensors = self._thread_copy(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
         self._load(tensors, row)
@@ -137,8 +131,7 @@ class RowKernel:
         return result
 
     def begin(self) -> None:
-        """Make a fresh copy of the module, so that no state passes between clients
-        inside it.
+        """Make a fresh copy of the module, so that no state passes between clients inside it.
 
         Layers of PyTorch and of poise keep all state in their tensors, which are loaded
         for each client. They need no copy, which would take a millisecond or two and
@@ -183,9 +176,7 @@ class RowKernel:
         y: torch.Tensor,
         stream: torch.Generator | None,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient of the mean loss on a batch; None for tensors without
-        influence.
-        """
+        """Return the gradient of the mean loss on a batch; None for tensors without influence."""
         with torch.enable_grad():
             value = self._loss(self._forward(module, self._input(x), stream), y)
             return torch.autograd.grad(value, moving, allow_unused=True)
@@ -214,9 +205,7 @@ class RowKernel:
             return cast(torch.Tensor, module(x))
 
     def _draws_from_the_process(self, example: torch.Tensor) -> bool:
-        """Whether a training pass draws from the process-wide generator, as
-        ``nn.Dropout`` does.
-        """
+        """Whether a training pass draws from the process-wide generator, as ``nn.Dropout`` does."""
         module = copy.deepcopy(self._template).train()
         use_generator(torch.Generator().manual_seed(0))
         with torch.random.fork_rng(devices=[]), torch.no_grad():

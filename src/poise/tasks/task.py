@@ -29,8 +29,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Task:
-    """The model to train, its loss and its metrics: give a ``model`` by name, or any
-    ``module``.
+    """The model to train, its loss and its metrics: give a ``model`` by name, or any ``module``.
 
     Args:
         model: name of an architecture (`poise.task` is the short form).
@@ -109,9 +108,7 @@ class Task:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The table of an experiment file, or None if the task contains Python
-        objects.
-        """
+        """The table of an experiment file, or None if the task contains Python objects."""
         if (
             self.model is None
             or callable(self.loss)
@@ -196,9 +193,7 @@ class Task:
     def _probe(
         self, module: nn.Module, samples: Samples, loss: str | PerSample
     ) -> None:
-        """Run one forward pass, to refuse a module that does not fit the data before
-        training.
-        """
+        """Run one forward pass, to refuse a module that does not fit the data before training."""
         example = example_of(samples)
         dtype = DTYPES[self.dtype]
         example = example.to(dtype) if example.is_floating_point() else example

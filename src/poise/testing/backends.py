@@ -21,8 +21,7 @@ REPORTED = ("samples", "steps", "loss_before", "loss_after")
 
 
 def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
-    """Check the contract of backends: the same result as plain `LocalWork`, client by
-    client.
+    """Check the contract of backends: the same result as plain `LocalWork`, client by client.
 
     Clauses: rows come in the order of the assignments, each from its version; a second
         occurrence

@@ -19,8 +19,7 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True, eq=False)
 class FairClients:
-    r"""Fair clients, which return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
-    1)``.
+    r"""Fair clients, which return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
 
     Args:
         samples: M_j, (J,).
@@ -71,8 +70,7 @@ def ornstein_uhlenbeck(
     noise: ArrayLike,
     mu: float = 0.0,
 ) -> FairClients:
-    r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is
-    FedAvg).
+    r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is FedAvg).
 
     ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``, ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j
     + mu)``, ``rho_j^2 = (lr/S) sigma_j^2 / (2 (r_j + mu)) (1 - gamma_j^2)``.
@@ -127,8 +125,7 @@ def difference(
     noise_with: ArrayLike,
     disguise: ArrayLike = 0.0,
 ) -> Floats:
-    r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T +
-    1,).
+    r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
 
     ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h =
     `contraction`, ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta -

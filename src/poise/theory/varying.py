@@ -15,8 +15,7 @@ def speed_and_error(
     losses_at_optimum: ArrayLike,
     floors: ArrayLike,
 ) -> tuple[float, float]:
-    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the
-    optimum.
+    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the optimum.
 
     Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) -
     F_i*).
@@ -52,8 +51,7 @@ def varying_bound(
     cohort: int | None = None,
     printed: bool = False,
 ) -> Terms:
-    """``E F(W_T) - F* <= L/(g + T) (2B/mu^2 + g |W_0 - W*|^2/2) + (2L/mu)(Gamma -
-    Omega)``.
+    """``E F(W_T) - F* <= L/(g + T) (2B/mu^2 + g |W_0 - W*|^2/2) + (2L/mu)(Gamma - Omega)``.
 
     B = max_t sum_i rho_i^2 sigma^2 + 8 (E-1)^2 G^2 + 6 L Omega, plus (4/K) E^2 G^2 with
     K clients drawn; g = max(8L/mu, E) - 1 and rates 2/(mu (g + t)).

@@ -126,9 +126,7 @@ class Composition:
         )
 
     def wire(self, oracle: Oracle) -> engine.Wire:
-        """Return how updates travel, and which entries of a model stay with each
-        client.
-        """
+        """Return how updates travel, and which entries of a model stay with each client."""
         parts = self.parts
         stays: tuple[str, ...] = ()
         if parts.personal is not None:
@@ -214,9 +212,7 @@ class Composition:
         return True
 
     def _check_metrics(self, known: frozenset[str]) -> None:
-        """Raise for metrics that the task does not have, or that need clients on
-        demand.
-        """
+        """Raise for metrics that the task does not have, or that need clients on demand."""
         for name in self.options.metrics:
             if name not in known:
                 raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
@@ -245,9 +241,7 @@ class Composition:
         return tables
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what the ledger keeps about the run: values by name, and arrays by
-        name.
-        """
+        """Return what the ledger keeps about the run: values by name, and arrays by name."""
         meta = {
             "poise": __version__,
             "seed": self.seed,
@@ -279,9 +273,7 @@ class Composition:
         return meta, arrays
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """Return what the ledger keeps of every client; nothing for very large
-        federations.
-        """
+        """Return what the ledger keeps of every client; nothing for very large federations."""
         fed = self.federation
         arrays: dict[str, np.ndarray] = {}
         if fed.clients <= TABLE_LIMIT:
@@ -301,9 +293,7 @@ class Composition:
 
 
 def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
-    """Return the names of the tensors that stay with each client; raises if they do not
-    fit.
-    """
+    """Return the names of the tensors that stay with each client; raises if they do not fit."""
     if oracle.module is None:
         raise IncompatibleParts(
             "personal layers need a model with modules", "leave personal out"
@@ -331,9 +321,7 @@ def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
 
 
 def fit(parts: engine.Parts, setting: Setting) -> None:
-    """Raise if parts do not fit the federation or each other; the error names the
-    slot.
-    """
+    """Raise if parts do not fit the federation or each other; the error names the slot."""
     for name, part in parts.chosen():
         with errors_at(name):
             part.fit(setting)
@@ -345,9 +333,7 @@ def fit(parts: engine.Parts, setting: Setting) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A composition with its gradient oracle and its plan, ready to begin or to
-    resume.
-    """
+    """A composition with its gradient oracle and its plan, ready to begin or to resume."""
 
     composition: Composition
     oracle: Oracle
@@ -364,9 +350,7 @@ class Prepared:
         return self.composition.wire(self.oracle)
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what the ledger keeps about the run: values by name, and arrays by
-        name.
-        """
+        """Return what the ledger keeps about the run: values by name, and arrays by name."""
         meta, arrays = self.composition.facts()
         meta["trainable"] = self.oracle.layout.trainable
         if self.oracle.frozen:
@@ -377,9 +361,7 @@ class Prepared:
 
 
 def prepare(composition: Composition) -> Prepared:
-    """Bind the task to the data and make the engine's plan; raises if a part does not
-    fit.
-    """
+    """Bind the task to the data and make the engine's plan; raises if a part does not fit."""
     with errors_at("task"):
         oracle = composition.task.bind(
             composition.federation, composition.backend.device
@@ -388,9 +370,7 @@ def prepare(composition: Composition) -> Prepared:
 
 
 def _shares(federation: FederationLike) -> Floats:
-    """Return p_ij of the federation's similarity graph; clients on nodes send their
-    messages.
-    """
+    """Return p_ij of the federation's similarity graph; clients on nodes send their messages."""
     from poise.graph import SimilarityGraph, similarity
 
     if isinstance(federation, SendsMessages):

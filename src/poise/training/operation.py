@@ -234,9 +234,7 @@ def resume(
 
 
 def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
-    """Raise for a branch of an unlearning request: the request decides how the branch
-    ends.
-    """
+    """Raise for a branch of an unlearning request: the request decides how the branch ends."""
     if (folder / REQUEST).exists():
         raise IncompatibleParts(
             f"{folder} belongs to an unlearning request, which decides when the run ends",
@@ -250,9 +248,7 @@ def resume_run(
     callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
 ) -> Run:
-    """Resume a run at its last good round; it ends bit for bit as an uninterrupted run
-    does.
-    """
+    """Resume a run at its last good round; it ends bit for bit as an uninterrupted run does."""
     prepared = prepare(composition)
     meta, arrays = prepared.facts()
     ledger, restart = reopen(path, meta, arrays)
@@ -286,9 +282,7 @@ def resume_run(
 
 
 def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.State:
-    """Return the state after the last good round; the initial state if there is no
-    round.
-    """
+    """Return the state after the last good round; the initial state if there is no round."""
     state = engine.initial(prepared.oracle, prepared.plan)
     start = prepared.composition.options.start
     if restart.theta is None:
@@ -319,9 +313,7 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
 
 
 def _history(prepared: Prepared) -> History:
-    """Return an empty history, with what the sampler, the budget and the live audit
-    need.
-    """
+    """Return an empty history, with what the sampler, the budget and the live audit need."""
     composition = prepared.composition
     sampler = prepared.plan.parts.sampler
     gradients = None
@@ -395,9 +387,7 @@ def _run_rounds(
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
-    """Return a function that records each new finding of the live audit, and warns of
-    it.
-    """
+    """Return a function that records each new finding of the live audit, and warns of it."""
     recorded_events = set(ledger.events())
 
     def announce() -> None:
@@ -443,9 +433,7 @@ def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numerics_remark(recorded: dict[str, str]) -> str:
-    """Return a remark, and warn, if this process may round differently than the run's
-    first one.
-    """
+    """Return a remark, and warn, if this process may round differently than the run's first one."""
     before = recorded.get("mkl", "")
     now = mkl_mode()
     if before == now:

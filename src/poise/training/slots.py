@@ -103,9 +103,7 @@ def composed(
 
 
 def part_or_default(name: str, given: Any) -> Any:
-    """Return the given part of a slot, or its default; None if ``personal`` is
-    empty.
-    """
+    """Return the given part of a slot, or its default; None if ``personal`` is empty."""
     if given is None:
         given = DEFAULTS.get(name)
     if given is None and name == "personal":

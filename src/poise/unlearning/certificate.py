@@ -1,5 +1,4 @@
-"""Write and read certificates: the guarantee of a request, its grounds, and hashes of
-the evidence.
+"""Write and read certificates: the guarantee of a request, its grounds, and hashes of the evidence.
 
 The keys and texts of a certificate are part of its format: `poise verify` recomputes
 and compares them, so they keep the spelling of format 1.
@@ -106,9 +105,7 @@ def certify(
 
 
 def _note_on_several_noises(histories: Histories) -> list[str]:
-    """Return the note for histories in which several noises cover the unlearned
-    clients.
-    """
+    """Return the note for histories in which several noises cover the unlearned clients."""
     if len(histories.nodes) < 2:
         return []
     return [
@@ -169,8 +166,7 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
 
 
 def _composed_epsilon(histories: Histories, request: Request) -> float:
-    """Return the epsilon that all noises of the present history together give the worst
-    client.
+    """Return the epsilon that all noises of the present history together give the worst client.
 
     It holds at the request's delta. The noise at each node covers a client that worked
     in several branches; Gaussian mechanisms compose like one with the root of the sum
@@ -191,9 +187,7 @@ def _composed_epsilon(histories: Histories, request: Request) -> float:
 
 
 def _final_scores(branch: Run, score: str) -> dict[str, float | None]:
-    """Return the score of the new model, under the name of the data that it was
-    measured on.
-    """
+    """Return the score of the new model, under the name of the data that it was measured on."""
     value = _last_value(branch, score)
     if score == HELD_OUT:
         return {"on remaining clients": None, "on held-out data": value}
@@ -208,9 +202,7 @@ def _last_value(run: Run, metric: str) -> float | None:
 
 
 def evidence(run: Run) -> dict[str, Any]:
-    """Return hashes of a run: the digest chain of its rounds, its metadata, and its
-    files.
-    """
+    """Return hashes of a run: the digest chain of its rounds, its metadata, and its files."""
     facts = hashlib.sha256()
     for key in ("clients", "federation", "initial", "keep", "limit", "fading", "seed"):
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
@@ -244,9 +236,7 @@ def file_hash(path: Path) -> str | None:
 
 
 def model_hash(run: Run, n: int) -> dict[str, Any]:
-    """Return the recorded hash of the model after n aggregations, and the hash of its
-    file.
-    """
+    """Return the recorded hash of the model after n aggregations, and the hash of its file."""
     path = run.model_file(n)
     return {
         "content": run.model_hash(n),
@@ -255,9 +245,7 @@ def model_hash(run: Run, n: int) -> dict[str, Any]:
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return a certificate as bytes, in the one format that poise writes and
-    accepts.
-    """
+    """Return a certificate as bytes, in the one format that poise writes and accepts."""
     return (
         json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
     ).encode()
@@ -270,18 +258,14 @@ def digest_of(document: Mapping[str, Any]) -> str:
 
 
 def write(document: Mapping[str, Any], folder: Path) -> Path:
-    """Write the certificate into the folder of its branch; this finishes the
-    request.
-    """
+    """Write the certificate into the folder of its branch; this finishes the request."""
     path = folder / CERTIFICATE
     write_whole(path, canonical(document))
     return path
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a certificate; raise `LedgerError` where the file differs from what poise
-    wrote.
-    """
+    """Read a certificate; raise `LedgerError` where the file differs from what poise wrote."""
     try:
         content = path.read_bytes()
         document = json.loads(content)

@@ -1,5 +1,4 @@
-"""Empirical checks of unlearning: score models on the unlearned clients' data and
-watermarks.
+"""Empirical checks of unlearning: score models on the unlearned clients' data and watermarks.
 
 `examine` reads the data of the unlearned clients, which `poise.unlearn` does not. Use
 it in experiments, or let a client check the result on its own data.
@@ -41,9 +40,7 @@ class ResidualKnowledge:
 
     @property
     def recognition(self) -> float | None:
-        """The gain in score from the watermark; about 0 for a model that never saw
-        it.
-        """
+        """The gain in score from the watermark; about 0 for a model that never saw it."""
         if self.unmarked is None:
             return None
         return self.score - self.unmarked
@@ -56,8 +53,7 @@ def examine(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> dict[str, ResidualKnowledge]:
-    """Score models on the data of unlearned clients: before, after, and retrained from
-    scratch.
+    """Score models on the data of unlearned clients: before, after, and retrained from scratch.
 
     Args:
         training: the training run, whose federation has the clients' data.

@@ -1,6 +1,4 @@
-"""FedAccum: re-aggregate the stored updates as if the unlearned clients had not taken
-part.
-"""
+"""FedAccum: re-aggregate the stored updates as if the unlearned clients had not taken part."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from poise.unlearning.restart_tree import Node
 
 
 def require_stored_updates(histories: Histories, parts: Parts) -> None:
-    """Raise where a branch did not keep its updates, or the server used more than
-    updates.
-    """
+    """Raise where a branch did not keep its updates, or the server used more than updates."""
     for branch in range(histories.newest + 1):
         if not histories.run(branch).keeps_updates:
             raise IncompatibleParts(
@@ -79,9 +75,7 @@ def reaggregate(
 def _replay(
     theta: Vector, run: Run, *, parts: Parts, is_removed: NDArray[np.bool_], rounds: int
 ) -> Vector:
-    """Repeat the steps of one branch; ``is_removed`` has one entry per client of the
-    branch.
-    """
+    """Repeat the steps of one branch; ``is_removed`` has one entry per client of the branch."""
     server = seeded(parts, int(run.meta["seed"])).server
     state = server.init(theta[: run.trainable])
     contributions = run.contributions
@@ -101,8 +95,7 @@ def _replay(
 
 
 def _rescaled(omega: Floats, stays: NDArray[np.bool_]) -> Floats:
-    """Return the coefficients of the clients that stay, scaled to the sum of all
-    coefficients.
+    """Return the coefficients of the clients that stay, scaled to the sum of all coefficients.
 
     >>> _rescaled(np.array([0.5, 0.25, 0.25]), np.array([False, True, True]))
     array([0.5, 0.5])

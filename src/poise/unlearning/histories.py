@@ -1,6 +1,4 @@
-"""The histories of a federation: the training run, and one branch for every unlearning
-request.
-"""
+"""The histories of a federation: the training run, and one branch for every unlearning request."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ CERTIFICATE = summary.CERTIFICATE
 
 @dataclass
 class Branch:
-    """The branch of one request; ``run`` is None until the branch has its
-    certificate.
-    """
+    """The branch of one request; ``run`` is None until the branch has its certificate."""
 
     request: Request
     run: Run | None
@@ -41,9 +37,7 @@ class Branch:
 
 @dataclass
 class Histories:
-    """The training run, its branches, and the folder of the branches (None: in
-    memory).
-    """
+    """The training run, its branches, and the folder of the branches (None: in memory)."""
 
     root: Run
     folder: Path | None
@@ -54,9 +48,7 @@ class Histories:
 
     @classmethod
     def of(cls, run: Run, out: Path | None = None) -> Histories:
-        """Return the histories that a run belongs to; the run is the training or a
-        branch.
-        """
+        """Return the histories that a run belongs to; the run is the training or a branch."""
         if isinstance(run.histories, cls) and out is None:
             return run.histories
         root = run
@@ -124,9 +116,7 @@ class Histories:
         return np.searchsorted(owners_of(self.root), owners_of(self.run(branch)))
 
     def psi(self, branch: int, budget: Budget) -> Floats:
-        """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1,
-        N).
-        """
+        """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1, N)."""
         counting = Budget(
             participation=budget.participation, strong_convexity=budget.strong_convexity
         )
@@ -139,9 +129,7 @@ class Histories:
 
 
 def require_ended(run: Run) -> None:
-    """Raise while a process writes the run: its models and sensitivities would still
-    change.
-    """
+    """Raise while a process writes the run: its models and sensitivities would still change."""
     if run.path is not None and held(run.path / LOCK):
         raise RunLocked(
             f"{run.path} is still being trained: unlearning needs a training that has ended",
@@ -168,8 +156,7 @@ def locked_folder(folder: Path | None) -> Iterator[None]:
 
 
 def owners_of(run: Run) -> Ints:
-    """Return the index, in the data that ``[data]`` names, of the owner of every client
-    of a run.
+    """Return the index, in the data that ``[data]`` names, of the owner of every client of a run.
 
     The indices have gaps where the run leaves owners out (``without``).
     """
@@ -206,9 +193,7 @@ def _read_branches(folder: Path) -> list[Branch]:
 
 
 def _training_of(branch: Path) -> Run:
-    """Open the training run of a branch, whose folder contains the folder of
-    branches.
-    """
+    """Open the training run of a branch, whose folder contains the folder of branches."""
     root = branch.parent.parent
     if branch.parent.name != FOLDER or not root.is_dir():
         raise LedgerError(

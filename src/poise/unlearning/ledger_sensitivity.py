@@ -23,8 +23,7 @@ def sensitivity(
     participation: Participation = "conservative",
     strong_convexity: float | None = None,
 ) -> Floats:
-    r"""The bounded sensitivity of the model after n aggregations to every client, (R +
-    1, N).
+    r"""The bounded sensitivity of the model after n aggregations to every client, (R + 1, N).
 
     ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the
     cohort of aggregation s; with ``strong_convexity`` every summand fades by ``(1 - eta

@@ -1,6 +1,4 @@
-"""The unlearning methods: where each restarts, how much noise it adds, and when it
-applies.
-"""
+"""The unlearning methods: where each restarts, how much noise it adds, and when it applies."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, influence, restart
 
 CERTIFIED = ("sifu", "scratch", "last", "dp")
-"""Methods that give a guarantee; after the others the model may still know the
-clients."""
+"""Methods that give a guarantee; after the others the model may still know the clients."""
 
 COMPATIBLE = ("sifu", "scratch", "last")
 """Methods whose guarantees hold side by side in one history."""
@@ -79,8 +76,7 @@ def decide(
 def noise_for(
     histories: Histories, nodes: list[Node], *, clients: tuple[int, ...], budget: Budget
 ) -> float:
-    """Return the noise that the last node needs: sensitivities add up along the
-    history.
+    """Return the noise that the last node needs: sensitivities add up along the history.
 
     Source: [Fraboni 2023, eq. 5.12].
     """
@@ -146,9 +142,7 @@ def grounds_for(
     *,
     audit: str | None = None,
 ) -> Grounds:
-    """Return the grounds of a method's guarantee; ``audit`` is the run's option of that
-    name.
-    """
+    """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:
@@ -177,8 +171,7 @@ def check_method(
 
 
 def _check_earlier_requests(method: str, histories: Histories, budget: Budget) -> None:
-    """Raise where the earlier requests of a history used another budget or an unlike
-    method.
+    """Raise where the earlier requests of a history used another budget or an unlike method.
 
     A guarantee for all unlearned clients needs that every request of the history gave
     it.

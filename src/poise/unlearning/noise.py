@@ -1,6 +1,4 @@
-"""Noise on a restart model, and a commitment that binds to its seed without revealing
-it.
-"""
+"""Noise on a restart model, and a commitment that binds to its seed without revealing it."""
 
 from __future__ import annotations
 

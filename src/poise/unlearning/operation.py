@@ -101,8 +101,7 @@ def unlearn(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Unlearn clients: restart from a model that they hardly moved, add noise, retrain
-    the others.
+    """Unlearn clients: restart from a model that they hardly moved, add noise, retrain the others.
 
     Requests add up: each continues the history that the last one left, as a new branch
     of the run's folder, and covers all clients unlearned so far. Repeat an interrupted
@@ -177,9 +176,7 @@ def fulfil(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Fulfil a request: decide where to restart, retrain the remaining clients, and
-    certify.
-    """
+    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify."""
     trained = open_run(run) if isinstance(run, str | Path) else run
     folder = None if request.out is None else Path(request.out)
     histories = Histories.of(trained, folder)
@@ -233,9 +230,7 @@ def _context(
     federation: FederationLike | None,
     task: TaskLike | None,
 ) -> RequestContext:
-    """Compose the run without the clients of a request; raise where it cannot be
-    retrained.
-    """
+    """Compose the run without the clients of a request; raise where it cannot be retrained."""
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
     if federation is None and isinstance(backend, HasName) and backend.name == "flower":
@@ -273,9 +268,7 @@ def _context(
 def _default_target(
     histories: Histories, remaining: Composition, *, oracle: Oracle, score: str
 ) -> float:
-    """Return the target of the unfinished request, or else one from the present model's
-    score.
-    """
+    """Return the target of the unfinished request, or else one from the present model's score."""
     if histories.open_request is not None:
         return histories.open_request.target
     newest = torch.from_numpy(histories.run(histories.newest).model)
@@ -291,9 +284,7 @@ def _finish(
     goal: Goal,
     callbacks: Iterable[Callable[[Record], None]],
 ) -> Unlearned:
-    """Retrain until the goal is met, and certify the result; a stopped request stays
-    open.
-    """
+    """Retrain until the goal is met, and certify the result; a stopped request stays open."""
     request = prepared.request
     score = context.score
     histories = context.histories
@@ -368,9 +359,7 @@ def _score_on_removed(context: RequestContext, branch: Run) -> float:
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """A request with its decision; ``start`` is None where retraining has already
-    started.
-    """
+    """A request with its decision; ``start`` is None where retraining has already started."""
 
     request: Request
     grounds: Grounds

@@ -1,6 +1,4 @@
-"""Preview a request: where it would restart, and what it would cost. Changes
-nothing.
-"""
+"""Preview a request: where it would restart, and what it would cost. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The (epsilon, delta) that a training with clipping and noise gives a client, from the
-ledger.
+"""The (epsilon, delta) that a training with clipping and noise gives a client, from the ledger.
 
 Every round publishes ``D + N(0, sigma^2 I)``, and the next model follows from it. A
 client adds at most ``W C`` to D, with W its weight and C the clipping norm. A round is
@@ -65,9 +64,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Updates clipped to norm ``clip``, noise ``sigma`` on their sum, clients from
-    ``sampler``.
-    """
+    """Updates clipped to norm ``clip``, noise ``sigma`` on their sum, clients from ``sampler``."""
 
     clip: float
     sigma: float
@@ -102,9 +99,7 @@ class Mechanism:
 
 
 def mechanism(parts: Parts) -> Mechanism:
-    """Return the mechanism of a composition's parts; raise where they add no clipping
-    and noise.
-    """
+    """Return the mechanism of a composition's parts; raise where they add no clipping and noise."""
     weighting = parts.weighting
     server = parts.server
     weights = traits_of(weighting, WeightingTraits)
@@ -173,9 +168,7 @@ def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
 
 
 class ClientCoin(NamedTuple):
-    """The probability that a round draws a client, and the client's weight when
-    drawn.
-    """
+    """The probability that a round draws a client, and the client's weight when drawn."""
 
     chance: float
     weight: float
@@ -214,9 +207,7 @@ def epsilon_of(released: Iterable[Release], delta: float) -> float:
 
 @lru_cache(maxsize=1024)  # clients of equal weight share the result
 def by_distributions(released: tuple[Release, ...], delta: float) -> float:
-    """Compute an upper bound of `epsilon_of` by composing privacy loss
-    distributions.
-    """
+    """Compute an upper bound of `epsilon_of` by composing privacy loss distributions."""
     try:
         from dp_accounting import NeighboringRelation, dp_event
         from dp_accounting.pld import PLDAccountant
@@ -242,8 +233,7 @@ def by_distributions(released: tuple[Release, ...], delta: float) -> float:
 def privacy_spent(
     run: Run, clients: Iterable[int], delta: float = 0.01
 ) -> dict[int, float]:
-    """Return the epsilon that a run with clipping and noise has spent on each of these
-    clients.
+    """Return the epsilon that a run with clipping and noise has spent on each of these clients.
 
     The comparison is with the run in which the client sends no change at all.
 
@@ -265,8 +255,7 @@ def guarantee(
     requested_epsilon: float,
     delta: float,
 ) -> dict[str, Any]:
-    """Return the guarantee of branches trained with clipping and noise, for a
-    certificate.
+    """Return the guarantee of branches trained with clipping and noise, for a certificate.
 
     If the others share the weight of a removed client, the direction moves by up to ``2
     W C``. The epsilon of that comparison is given as well, without amplification.
@@ -301,9 +290,7 @@ def guarantee(
 def _releases_along(
     histories: Histories, nodes: Sequence[Node], *, client: int
 ) -> list[Release]:
-    """Return the releases about a client of the training in all branches, each up to
-    its node.
-    """
+    """Return the releases about a client of the training in all branches, each up to its node."""
     released: list[Release] = []
     for branch, n in nodes:
         numbers = np.flatnonzero(histories.members(branch) == client)

@@ -1,5 +1,4 @@
-"""The grounds of the bound on a client's influence, and the gaps in its proof for a
-given run.
+"""The grounds of the bound on a client's influence, and the gaps in its proof for a given run.
 
 [Fraboni 2023, Thm 5.1] is about FedAvg: every client starts from the newest model and
 makes plain (stochastic) gradient steps, and the server adds the average.
@@ -138,9 +137,7 @@ def _solver_gaps(solver: Solver) -> list[str]:
 
 
 def _server_gaps(server: Server) -> list[str]:
-    """Return the gaps of a server; noise is none, being the same with and without a
-    client.
-    """
+    """Return the gaps of a server; noise is none, being the same with and without a client."""
     name = type(server).__name__
     traits = traits_of(server, ServerTraits)
     if reason := undeclared(server, ServerTraits):
@@ -187,9 +184,7 @@ def _weighting_gaps(weighting: Weighting) -> list[str]:
 
 
 def _sum_gaps(parts: Parts) -> list[str]:
-    """Return the gaps of aggregator and channel: the theorem has a weighted sum of the
-    updates.
-    """
+    """Return the gaps of aggregator and channel: the theorem has a weighted sum of the updates."""
     gaps = []
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
         reason = (
@@ -214,9 +209,7 @@ PRIVATE = (
 
 
 def private_grounds(parts: Parts, buffers: bool) -> Grounds:
-    """Return the grounds of a guarantee by clipping and noise: no other data leaves the
-    clients.
-    """
+    """Return the grounds of a guarantee by clipping and noise: no other data leaves the clients."""
     gaps = []
     if not traits_of(parts.solver, SolverTraits).sends_only_updates:
         reason = undeclared(parts.solver, SolverTraits) or type(parts.solver).__name__

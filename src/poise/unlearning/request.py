@@ -1,6 +1,4 @@
-"""An unlearning request as `request.json` stores it: the options, and the decision
-about it.
-"""
+"""An unlearning request as `request.json` stores it: the options, and the decision about it."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ class Request:
         return self.options.noise
 
     def differences(self, other: Request) -> dict[str, Any]:
-        """Return the options of another request that differ from the options of this
-        one.
-        """
+        """Return the options of another request that differ from the options of this one."""
         options = self._compared_options()
         others = other._compared_options()
         return {name: value for name, value in others.items() if options[name] != value}

@@ -1,6 +1,4 @@
-"""The tree of histories, and the node that a request restarts from [Fraboni 2023,
-§5.4].
-"""
+"""The tree of histories, and the node that a request restarts from [Fraboni 2023, §5.4]."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ import numpy as np
 from poise.core.types import Floats, Ints
 
 Node: TypeAlias = tuple[int, int]
-"""(branch, round): the model after that many aggregations of a branch; branch 0 is the
-training."""
+"""(branch, round): the model after that many aggregations of a branch; branch 0 is the training."""
 
 
 def influence(psi: Floats, clients: Sequence[int] | Ints) -> Floats:

@@ -1,6 +1,4 @@
-"""Retrain on the remaining clients until their score reaches the target of the
-request.
-"""
+"""Retrain on the remaining clients until their score reaches the target of the request."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ from poise.training import (
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
-"""Methods after which a request may restart inside the branch; the others continue at
-its end."""
+"""Methods after which a request may restart inside the branch; the others continue at its end."""
 
 ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
@@ -55,8 +52,7 @@ def composition_of(
 
 
 def score_name(metrics: Iterable[str], held_out: bool = False) -> str:
-    """Return the metric of a target: accuracy on the clients' training data, or else
-    the loss.
+    """Return the metric of a target: accuracy on the clients' training data, or else the loss.
 
     With ``held_out``: accuracy on the held-out data, which the server can measure
     without clients.
@@ -95,9 +91,7 @@ def composition_without(whole: Composition, removed: list[int]) -> Composition:
 
 
 def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
-    """Return the parts for the clients that stay: options per client are selected,
-    renumbered.
-    """
+    """Return the parts for the clients that stay: options per client are selected, renumbered."""
     changed: dict[str, Any] = {}
     for slot, part in parts.chosen():
         if slot != "attacks" and isinstance(part, PerClient):
@@ -137,8 +131,7 @@ def _metrics_with(composition: Composition, score: str) -> tuple[str, ...]:
 
 
 def for_request(remaining: Composition, request: Request, *, score: str) -> Composition:
-    """Return the composition of retraining: the request's rounds and score, and its own
-    seed.
+    """Return the composition of retraining: the request's rounds and score, and its own seed.
 
     The branch keeps models for later requests within the budget of this one: a history
     has one budget.
@@ -193,9 +186,7 @@ class Goal:
 
 
 def has_started(folder: Path | None) -> bool:
-    """Whether an earlier attempt recorded its start model; if not, retraining can begin
-    anew.
-    """
+    """Whether an earlier attempt recorded its start model; if not, retraining can begin anew."""
     if folder is None or not (folder / DATABASE).exists():
         return False
     earlier = open_run(folder)
@@ -212,9 +203,7 @@ def retrain(
     goal: Goal,
     callbacks: Iterable[Callable[[Record], None]] = (),
 ) -> Run:
-    """Train from ``start`` until the goal is met; None resumes the attempt in the
-    folder.
-    """
+    """Train from ``start`` until the goal is met; None resumes the attempt in the folder."""
     observers = (goal.see, *callbacks)
     if start is not None:
         leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
@@ -243,9 +232,7 @@ def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:
 def present_score(
     remaining: Composition, oracle: Oracle, *, model: Vector, score: str
 ) -> float:
-    """Return the score of a model on the remaining clients, measured by the run's
-    backend.
-    """
+    """Return the score of a model on the remaining clients, measured by the run's backend."""
     work = LocalWork.plain(oracle, remaining.parts.solver)
     backend = remaining.backend.open(work, remaining.federation, remaining.seed)
     try:

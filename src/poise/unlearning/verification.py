@@ -1,6 +1,4 @@
-"""`poise verify`: check a certificate against the ledger and the models that it rests
-on.
-"""
+"""`poise verify`: check a certificate against the ledger and the models that it rests on."""
 
 from __future__ import annotations
 
@@ -115,9 +113,7 @@ def _checks(
 
 
 def _growth_problem(run: Run, then: dict[str, Any], *, branch: int) -> str:
-    """Return what is wrong with the number of rounds; a training may have grown
-    since.
-    """
+    """Return what is wrong with the number of rounds; a training may have grown since."""
     if run.rounds < then["rounds"]:
         return f"it has {run.rounds} rounds, the certificate names {then['rounds']}"
     if branch and run.rounds > then["rounds"]:
@@ -200,9 +196,7 @@ def _noise_check(histories: Histories, request: Request) -> Check:
 def _start_checks(
     histories: Histories, before: Histories, request: Request
 ) -> Iterator[Check]:
-    """Check that retraining started from the node's model, with the noise committed
-    to.
-    """
+    """Check that retraining started from the node's model, with the noise committed to."""
     retrained = histories.run(request.index)
     branch, n = request.node
     model = torch.from_numpy(histories.run(branch).models(n))

@@ -276,8 +276,7 @@ def explain(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Predict from theory, before training: true objective, noise, bounds, warnings and
-    fixes.
+    """Predict from theory, before training: true objective, noise, bounds, warnings and fixes.
 
     Example: poise explain exp.toml --set sampler.name=md
     """
@@ -339,9 +338,7 @@ def report(
     ),
     json: AsJson = False,
 ) -> None:
-    """Write one self-contained HTML page about runs: curves, weights, clients and
-    scores.
-    """
+    """Write one self-contained HTML page about runs: curves, weights, clients and scores."""
     from poise.apps.cli.report import write_report
 
     write_report(runs, out, json)
@@ -358,9 +355,7 @@ def compare(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Compare runs: scores with 95 % intervals over seeds, and significant
-    differences.
-    """
+    """Compare runs: scores with 95 % intervals over seeds, and significant differences."""
     from poise.apps.cli.report import show_comparison
 
     show_comparison(runs, target or [], json)
@@ -394,9 +389,7 @@ def data_verify(name: DatasetName, json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; user errors print a message and a hint, never a
-    traceback.
-    """
+    """Run the command line; user errors print a message and a hint, never a traceback."""
     try:
         code = app(prog_name="poise", standalone_mode=False)
     except PoiseError as error:

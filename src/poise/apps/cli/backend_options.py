@@ -1,6 +1,4 @@
-"""Command options that choose the backend: ``--backend``, ``--address`` and
-``--workers``.
-"""
+"""Command options that choose the backend: ``--backend``, ``--address`` and ``--workers``."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ Workers = Annotated[
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """The backend options of a command; without any, the experiment's backend
-    applies.
-    """
+    """The backend options of a command; without any, the experiment's backend applies."""
 
     backend: Backend = ""
     address: Address = ""

@@ -45,8 +45,7 @@ def init(
     ] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Create a deployment folder: certificates, keys, node configuration and start
-    scripts.
+    """Create a deployment folder: certificates, keys, node configuration and start scripts.
 
     Each node gets node.toml (its data) and policy.toml (its permissions).
     """
@@ -66,9 +65,7 @@ def up(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Start the server and all nodes as processes on this machine; restart them if they
-    end.
-    """
+    """Start the server and all nodes as processes on this machine; restart them if they end."""
     from poise.apps.cli import deploy
 
     deploy.up(folder, server_only, json)

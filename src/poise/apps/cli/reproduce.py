@@ -101,9 +101,7 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
 
 
 def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
-    """Write the report of all runs: one group per cell and arm, with the targets of the
-    preset.
-    """
+    """Write the report of all runs: one group per cell and arm, with the targets of the preset."""
     from poise.analysis.reports import Group, write_page
 
     groups = []
@@ -176,9 +174,7 @@ def _write_unlearning_page(
 
 
 def _unlearning_charts(preset: Reproduction, runs: Runs, cell: str) -> list[Figure]:
-    """Bar charts of one cell: aggregations and accuracy on F_r, by request and
-    method.
-    """
+    """Bar charts of one cell: aggregations and accuracy on F_r, by request and method."""
     from poise.analysis.reports.comparison_page import bars
 
     arms = preset.arms_of(cell)

@@ -29,9 +29,7 @@ def run_request(
     json: bool,
     to: Path | None = None,
 ) -> None:
-    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if
-    given.
-    """
+    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given."""
     request = UnlearnRequest.of(options, declared_by(path))
     cost = preview(
         path,

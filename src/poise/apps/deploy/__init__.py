@@ -1,3 +1,1 @@
-"""Deployments: run experiments on real nodes, through Flower, with poise's engine and
-ledger.
-"""
+"""Deployments: run experiments on real nodes, through Flower, with poise's engine and ledger."""

@@ -1,5 +1,4 @@
-"""Injected faults of a node in tests and demonstrations: delays, and attacks on its
-updates.
+"""Injected faults of a node in tests and demonstrations: delays, and attacks on its updates.
 
 Only the node's own configuration can enable them (``delay`` and ``[attack]`` in
 ``node.toml``); the server cannot.
@@ -51,9 +50,7 @@ class FaultInjection:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> FaultInjection:
-        """The faults in ``node.toml``: ``delay = 5.0``, and ``[attack]`` as in
-        ``[[attacks]]``.
-        """
+        """The faults in ``node.toml``: ``delay = 5.0``, and ``[attack]`` as in ``[[attacks]]``."""
         delay = config.get("delay", 0.0)
         is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
         require(
@@ -83,9 +80,7 @@ class FaultInjection:
         wire: Wire,
         run: str,
     ) -> Arrivals:
-        """The update that the node sends: its honest work, or the attack's version of
-        it.
-        """
+        """The update that the node sends: its honest work, or the attack's version of it."""
         if self.attack is None:
             return honest
         received = models[assignment.version]

@@ -1,5 +1,4 @@
-"""Start a program of Flower with two fixes: ``python -m poise.apps.deploy.launch
-PROGRAM …``.
+"""Start a program of Flower with two fixes: ``python -m poise.apps.deploy.launch PROGRAM …``.
 
 1. Flower's database times out after five seconds, whatever its address says. While the
    SuperLink writes a large reply on a busy machine, other nodes would get HTTP 500.
@@ -22,9 +21,7 @@ DATABASE_TIMEOUT = 120  # seconds that the SuperLink waits for its own database
 
 
 def extend_database_timeout() -> None:
-    """Set the timeout of Flower's database; call this before Flower reads the
-    setting.
-    """
+    """Set the timeout of Flower's database; call this before Flower reads the setting."""
     constant: Any = import_module("flwr.supercore.constant")
     settings = {
         **dict(constant.SQLITE_PRAGMAS),
@@ -34,9 +31,7 @@ def extend_database_timeout() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program; an uncaught error ends the process, whatever its other threads
-    do.
-    """
+    """Run the program; an uncaught error ends the process, whatever its other threads do."""
     sys.argv = arguments
     extend_database_timeout()
     try:

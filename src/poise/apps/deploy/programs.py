@@ -57,9 +57,7 @@ class Child:
         return self.process.pid
 
     def tend(self) -> bool:
-        """Start the process if it is down and its pause is over; whether anything
-        changed.
-        """
+        """Start the process if it is down and its pause is over; whether anything changed."""
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
@@ -90,9 +88,7 @@ class Child:
 
     @staticmethod
     def _kill_group(group: int) -> None:
-        """Kill the children of a dead process, which may occupy the port of the next
-        one.
-        """
+        """Kill the children of a dead process, which may occupy the port of the next one."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
@@ -111,9 +107,7 @@ def listening(port: int, host: str = LOOPBACK) -> bool:
 
 
 def superlink(deployment: Deployment) -> Child:
-    """Flower's SuperLink, to which nodes connect: TLS, registered keys only, state on
-    disk.
-    """
+    """Flower's SuperLink, to which nodes connect: TLS, registered keys only, state on disk."""
     server = deployment.server
     command = [
         "flower-superlink",
@@ -188,9 +182,7 @@ def _child(deployment: Deployment, name: str, command: list[str]) -> Child:
 
 
 def _with_launcher(command: list[str]) -> list[str]:
-    """The command that starts a program of Flower through
-    `poise.apps.deploy.launch`.
-    """
+    """The command that starts a program of Flower through `poise.apps.deploy.launch`."""
     return [
         sys.executable,
         "-m",

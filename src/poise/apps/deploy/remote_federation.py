@@ -1,6 +1,4 @@
-"""The federation as the server of a deployment sees it: registered facts, but no
-samples.
-"""
+"""The federation as the server of a deployment sees it: registered facts, but no samples."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class Remote:
 
     @property
     def members(self) -> Ints:
-        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has
-        left.
-        """
+        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has left."""
         if self.chosen is None:
             return np.arange(self.clients)
         return self.chosen
@@ -102,9 +98,7 @@ class Remote:
         return placeholder_samples(tuple(first["shape"]), first["classes"])
 
     def shards(self, clients: Ints) -> Shards:
-        """Empty shards: the server knows the form of the clients' samples, but has
-        none.
-        """
+        """Empty shards: the server knows the form of the clients' samples, but has none."""
         no_rows = torch.zeros(0, dtype=torch.int64)
         offsets = np.zeros(len(clients) + 1, dtype=np.int64)
         pool = self._form
@@ -128,9 +122,7 @@ class Remote:
         return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
-        """The federation without these clients; the others keep their order
-        (`members`).
-        """
+        """The federation without these clients; the others keep their order (`members`)."""
         gone = sorted({int(c) for c in clients})
         require(
             all(0 <= c < self.clients for c in gone),
@@ -173,8 +165,7 @@ def check_registered(
     most: Sequence[int] | Ints | None = None,
     members: Sequence[int] | Ints | None = None,
 ) -> None:
-    """Raise if registrations are invalid, do not fit each other, or contradict the
-    experiment.
+    """Raise if registrations are invalid, do not fit each other, or contradict the experiment.
 
     Args:
         registrations: of all nodes, in the order of the clients.

@@ -1,5 +1,4 @@
-"""Files that start a deployment without ``poise deploy up``: scripts, systemd units,
-containers.
+"""Files that start a deployment without ``poise deploy up``: scripts, systemd units, containers.
 
 The files do not name this machine. They name the deployment's folder by its absolute
 path only where systemd and Flower require it.
@@ -125,9 +124,7 @@ def _unit_name(folder: Path, name: str) -> str:
 
 
 def _compose(folder: Path, names: list[str]) -> str:
-    """The compose file; the server mounts the whole folder, each node its own folder
-    only.
-    """
+    """The compose file; the server mounts the whole folder, each node its own folder only."""
     whole = _quoted(str(folder))
     services = [
         _SERVICE.format(name="server", verb="server", inside=whole, outside=whole)
@@ -145,7 +142,5 @@ def _compose(folder: Path, names: list[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A quoted YAML string; dollar signs are doubled, as compose expands single
-    ones.
-    """
+    """A quoted YAML string; dollar signs are doubled, as compose expands single ones."""
     return json.dumps(text.replace("$", "$$"))

@@ -1,5 +1,4 @@
-"""Keep the processes of a deployment alive: ``python -m poise.apps.deploy.supervisor
-DIR``.
+"""Keep the processes of a deployment alive: ``python -m poise.apps.deploy.supervisor DIR``.
 
 The supervisor restarts a process that ends, after a pause that grows while the process
 keeps ending at once. SIGTERM stops all processes.

@@ -115,9 +115,7 @@ _COUNTS: dict[str, Callable[[Run], Any]] = {
 
 @dataclass(frozen=True)
 class SimilaritySummary:
-    """A similarity graph in short: homogeneity, ``-ln mis`` of its pairs, nonzero
-    eigenvalues.
-    """
+    """A similarity graph in short: homogeneity, ``-ln mis`` of its pairs, nonzero eigenvalues."""
 
     homogeneity: float
     edges: Floats
@@ -125,9 +123,7 @@ class SimilaritySummary:
 
 
 def client_similarity(run: Run) -> SimilaritySummary:
-    """The similarity of a run's clients, from their data, which its experiment
-    describes.
-    """
+    """The similarity of a run's clients, from their data, which its experiment describes."""
     return _client_similarity(run.experiment, int(run.meta["seed"]))
 
 
@@ -140,9 +136,7 @@ def _client_similarity(experiment: str, seed: int) -> SimilaritySummary:
 
 
 def _surrogate_importance(run: Run) -> np.ndarray:
-    """Importance of each client in the problem that time-blind weights solve; sums to
-    1.
-    """
+    """Importance of each client in the problem that time-blind weights solve; sums to 1."""
     importance = run.array("importance")
     require(
         importance is not None,
@@ -155,9 +149,7 @@ def _surrogate_importance(run: Run) -> np.ndarray:
 
 
 def _weight_gain(run: Run, condition: str) -> float:
-    """Mean coefficient over mean base weight of the clients whose trait meets a
-    condition.
-    """
+    """Mean coefficient over mean base weight of the clients whose trait meets a condition."""
     match = re.fullmatch(r"(.+)([<>])(.+)", condition)
     require(
         match is not None,
@@ -247,9 +239,7 @@ def judge(
 def _sides(
     claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The two compared sides, one value per seed: two arms, or their differences in two
-    cells.
-    """
+    """The two compared sides, one value per seed: two arms, or their differences in two cells."""
 
     def values(cell: str, side: str) -> np.ndarray:
         return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])

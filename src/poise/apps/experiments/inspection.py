@@ -1,6 +1,4 @@
-"""Inspection of a federation before training: sizes, classes and similarity of its
-clients.
-"""
+"""Inspection of a federation before training: sizes, classes and similarity of its clients."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class Inspection:
 
     @cached_property
     def divergences(self) -> dict[str, Floats]:
-        """Distances of the clients' class distributions from the overall one, by
-        name.
-        """
+        """Distances of the clients' class distributions from the overall one, by name."""
         if self.label_counts is None:
             return {}
         counts = self.label_counts

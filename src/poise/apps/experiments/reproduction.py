@@ -1,5 +1,4 @@
-"""Reproductions: the comparisons of a paper as data (cells, arms, published figures,
-claims).
+"""Reproductions: the comparisons of a paper as data (cells, arms, published figures, claims).
 
 A preset is a TOML file with these keys:
 
@@ -125,8 +124,7 @@ class Reproduction:
     def runs(
         self, out: Path, observe: Observe, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[str, str, int, Run]]:
-        """All runs with cell, arm and seed, in ``out/cell/arm/seed-k``; existing runs
-        are reused.
+        """All runs with cell, arm and seed, in ``out/cell/arm/seed-k``; existing runs are reused.
 
         An arm with unlearning requests yields the run of its last request; its training
         is in ``out/training``.
@@ -187,9 +185,7 @@ class Reproduction:
         return begin(composition, folder, observe(label, composition))
 
     def training_of(self, cell: str, arm: str) -> str:
-        """The name of an arm's training, after the first cell and arm with the same
-        training.
-        """
+        """The name of an arm's training, after the first cell and arm with the same training."""
         wanted = _training_tables(self.experiment(cell, arm))
         for other_cell in self.cells:
             arms = self.arms_of(other_cell)
@@ -233,18 +229,14 @@ def presets() -> list[str]:
 
 
 def _training_tables(experiment: Experiment) -> dict[str, Any]:
-    """The tables that the training depends on: all but the method and the budget of
-    requests.
-    """
+    """The tables that the training depends on: all but the method and the budget of requests."""
     requests = experiment.tables.get("requests", {})
     goal = {key: requests[key] for key in ("target", "min_rounds") if key in requests}
     return {**experiment.tables, "requests": goal}
 
 
 def _merge(below: Any, above: Any) -> Any:
-    """Merge two tables key by key; a table with another ``name`` replaces the one
-    below.
-    """
+    """Merge two tables key by key; a table with another ``name`` replaces the one below."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     if "name" in above and above["name"] != below.get("name", above["name"]):

@@ -1,5 +1,4 @@
-"""Arms of a reproduction that train once and then unlearn clients, one request after
-the other.
+"""Arms of a reproduction that train once and then unlearn clients, one request after the other.
 
 The table ``[requests]`` of a preset names the clients and the method. Arms that differ
 only in this table share their training, so the reproduction compares methods on the
@@ -57,9 +56,7 @@ class Requests:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
-        """The requests of a preset; its key ``clients`` has one list of clients per
-        request.
-        """
+        """The requests of a preset; its key ``clients`` has one list of clients per request."""
         check_keys(table, REQUEST_KEYS, "[requests]")
         for key in ("clients", "target"):
             require(key in table, f"[requests] has no {key}", where=key)
@@ -71,9 +68,7 @@ class Requests:
         return cls(tuple(requests))
 
     def goal(self, stop: Callable[[], bool]) -> Goal:
-        """When training ends: at the target, but not before ``min_rounds``, as in
-        retraining.
-        """
+        """When training ends: at the target, but not before ``min_rounds``, as in retraining."""
         return Goal(self.requests[0], ACCURACY, stop)
 
 
@@ -85,9 +80,7 @@ def trained(
     observe: Observe,
     stop: Callable[[], bool],
 ) -> Run | None:
-    """The training before all requests, until its target or its last round; None if
-    stopped.
-    """
+    """The training before all requests, until its target or its last round; None if stopped."""
     goal = Requests.of(experiment.tables["requests"]).goal(stop)
     if (folder / DATABASE).exists():
         existing = open_run(folder)
@@ -117,8 +110,7 @@ def fulfil_all(
     federation: FederationLike,
     stop: Callable[[], bool],
 ) -> Run | None:
-    """Fulfil all requests, one branch each in ``folder``; the run of the last, None if
-    stopped.
+    """Fulfil all requests, one branch each in ``folder``; the run of the last, None if stopped.
 
     Requests that already have a certificate are skipped.
     """

@@ -11,9 +11,7 @@ from poise.unlearning.histories import CERTIFICATE, Histories
 def unlearning_histories(
     histories: Histories, budget: Budget
 ) -> list[UnlearningHistory]:
-    """The training and all fulfilled requests, with their sensitivities under a
-    budget.
-    """
+    """The training and all fulfilled requests, with their sensitivities under a budget."""
     training = UnlearningHistory(
         branch=0,
         start=(0, 0),

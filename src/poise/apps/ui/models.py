@@ -11,8 +11,7 @@ from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
-"""State of a certificate; ``stale``: certificate or ledgers changed since the
-verification."""
+"""State of a certificate; ``stale``: certificate or ledgers changed since the verification."""
 
 
 LARGEST = {int: 10**9, float: 1e6}
@@ -335,9 +334,7 @@ class DecisionOf(DecisionForm):
 
 
 class QuarantineOf(BaseModel):
-    """The clients in quarantine, all decisions, and how to train without these
-    clients.
-    """
+    """The clients in quarantine, all decisions, and how to train without these clients."""
 
     excluded: list[int]
     decisions: list[DecisionOf]

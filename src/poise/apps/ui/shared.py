@@ -1,6 +1,4 @@
-"""Shared parts of the routers: dependencies, error responses, and pages from
-templates.
-"""
+"""Shared parts of the routers: dependencies, error responses, and pages from templates."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ Deployments = Annotated[tuple[Folder, ...], Depends(_deployments)]
 RunName = Annotated[
     str, Path(description="Folder of the run, relative to the folder of the console.")
 ]
-"""Route parameter: the name of a run. It comes last (``/run/{name:path}``): it contains
-slashes."""
+"""Route parameter: the name of a run. It comes last (``/run/{name:path}``): it contains slashes."""
 
 
 class ErrorBody(BaseModel):

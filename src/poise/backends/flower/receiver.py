@@ -71,9 +71,7 @@ class Incoming:
 
 @dataclass
 class ReplyReceiver:
-    """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their
-    request.
-    """
+    """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their request."""
 
     grid: Any
     _max_bytes: dict[str, int] = field(
@@ -136,9 +134,7 @@ class ReplyReceiver:
         return replies
 
     def _announce(self, message_ids: list[str]) -> None:
-        """Ask which messages have replies; the SuperLink announces each reply only
-        once.
-        """
+        """Ask which messages have replies; the SuperLink announces each reply only once."""
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
         response = self._client.PullMessages(
@@ -154,9 +150,7 @@ class ReplyReceiver:
             )
 
     def _receive(self, incoming: Incoming) -> ReceivedReply | None:
-        """Download the available pieces; returns the reply once it is complete or
-        refused.
-        """
+        """Download the available pieces; returns the reply once it is complete or refused."""
         from flwr.app import Error
 
         metadata = incoming.metadata
@@ -210,9 +204,7 @@ class ReplyReceiver:
             raise TooLarge
 
     def _confirm(self, message_id: str) -> None:
-        """Let the SuperLink delete a reply, and ignore what a node still sends of
-        it.
-        """
+        """Let the SuperLink delete a reply, and ignore what a node still sends of it."""
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
         request = ConfirmMessageReceivedRequest(
@@ -224,9 +216,7 @@ class ReplyReceiver:
 
 
 def _piece_ids(tree: ObjectTree) -> Iterator[str]:
-    """The ids of a message's pieces; parts come before the objects that contain
-    them.
-    """
+    """The ids of a message's pieces; parts come before the objects that contain them."""
     for child in tree.children:
         yield from _piece_ids(child)
     yield tree.object_id

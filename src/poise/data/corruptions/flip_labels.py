@@ -17,8 +17,7 @@ from poise.data.corruptions.corruption import Span
 
 @dataclass(frozen=True)
 class FlipLabels:
-    """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong
-    labels.
+    """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong labels.
 
     k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2
     → … → c_k →
@@ -74,9 +73,7 @@ class FlipLabels:
         return hit
 
     def tables(self, clients: Ints, classes: int) -> Ints:
-        """Return the new label of each class, (m, classes); honest clients keep all
-        labels.
-        """
+        """Return the new label of each class, (m, classes); honest clients keep all labels."""
         table = np.tile(np.arange(classes), (len(clients), 1))
         hit = np.flatnonzero(self.corrupted(clients))
         if self.ratio == 0 or not len(hit):

@@ -62,8 +62,7 @@ def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Populat
 def dirichlet(
     request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100
 ) -> Population:
-    """Give each client ``samples_per_client`` samples in class proportions drawn from
-    Dir(α·1).
+    """Give each client ``samples_per_client`` samples in class proportions drawn from Dir(α·1).
 
     Source: [Fraboni 2023, §3.6].
     """
@@ -81,9 +80,7 @@ def dirichlet(
 def one_class(
     request: PopulationRequest, *, samples_per_client: int = 100
 ) -> Population:
-    """Give client i ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023,
-    §5.5.1].
-    """
+    """Give client i ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023, §5.5.1]."""
     classes = check_classes(request.labels, "one-class")
     order, starts = _groups(request.labels, classes)
     present = np.flatnonzero(np.diff(starts))
@@ -104,8 +101,7 @@ def imbalanced(
     equal_sizes: bool = False,
     own_order: bool = False,
 ) -> Population:
-    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn
-    per client.
+    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn per client.
 
     The size of a client depends on its r: it owns ``n_max`` samples of class 0, or
     ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With

@@ -78,8 +78,7 @@ def _pools(
 
 
 def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
-    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey
-    values.
+    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey values.
 
     >>> reduced(np.array([[[[0, 4], [8, 8]]]], np.uint8), 1).item()
     5

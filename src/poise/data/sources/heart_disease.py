@@ -29,16 +29,14 @@ FEATURES = (
     "exang",
     "oldpeak",
 )
-"""The ten columns in use; slope, ca and thal are missing nearly everywhere outside
-Cleveland."""
+"""The ten columns in use; slope, ca and thal are missing nearly everywhere outside Cleveland."""
 
 _COLUMNS = 14
 _NORMALISATIONS = ("standard", "none")
 
 
 def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Source:
-    """Heart disease (num > 0) from ten features, with four hospitals as natural
-    clients.
+    """Heart disease (num > 0) from ten features, with four hospitals as natural clients.
 
     Missing values: records with a ``?`` in one of the ten features are dropped, which
     leaves 303, 261, 46 and 130 records. Switzerland's cholesterol is 0 in every record
@@ -101,9 +99,7 @@ def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
 
 
 def read_hospital(path: Path) -> tuple[Floats, Ints]:
-    """Return the complete records of a hospital: features (n, 10), and 1 for ill
-    patients (n,).
-    """
+    """Return the complete records of a hospital: features (n, 10), and 1 for ill patients (n,)."""
     features: list[list[float]] = []
     ill: list[int] = []
     for number, line in enumerate(

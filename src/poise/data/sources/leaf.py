@@ -30,8 +30,7 @@ _KEYS = ("users", "num_samples", "user_data")
 
 
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
-    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples,
-    if any.
+    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples, if any.
 
     A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …],
     "y": […]}}}``. Vectors of a square length are images: 784 makes 1x28x28. Values are
@@ -165,9 +164,7 @@ def _users(paths: Iterable[Path]) -> Iterator[User]:
 
 
 def _kept(user: User, digits: bool, classes: int) -> User:
-    """Return the user with the samples of the chosen classes, after checking the
-    labels.
-    """
+    """Return the user with the samples of the chosen classes, after checking the labels."""
     if digits:
         chosen = (user.y >= 0) & (user.y < DIGITS)
         return User(user.name, user.x[chosen], user.y[chosen], user.path)
@@ -202,9 +199,7 @@ def _values(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def read_users(path: Path) -> list[User]:
-    """Return the users of a file in LEAF's format; a defect raises `DataError` with its
-    place.
-    """
+    """Return the users of a file in LEAF's format; a defect raises `DataError` with its place."""
     try:
         held = json.loads(path.read_bytes())
     except OSError as error:

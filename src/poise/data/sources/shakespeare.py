@@ -32,8 +32,7 @@ def shakespeare(
     min_characters: int = 1000,
     test_share: float = 0.2,
 ) -> Source:
-    """Windows of ``window`` characters, labelled with the next character; one client
-    per role.
+    """Windows of ``window`` characters, labelled with the next character; one client per role.
 
     The last ``test_share`` of each role's text is held out. A window with its label
     lies inside the training part or inside the test part of one role. All windows are
@@ -115,8 +114,7 @@ def _load(
 def windows(
     texts: list[Tokens], window: int, stride: int
 ) -> tuple[Samples, Ints, Ints]:
-    """Return the pool of all windows, the rows of windows inside one text, and their
-    texts.
+    """Return the pool of all windows, the rows of windows inside one text, and their texts.
 
     >>> text = [np.array([1, 2, 3, 4], np.uint8), np.array([5, 6, 7], np.uint8)]
     >>> pool, rows, keys = windows(text, window=2, stride=1)

@@ -71,8 +71,7 @@ def _from_libsvm(folder: Path, normalize: str) -> tuple[Samples, Samples]:
 
 
 def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
-    """Return images (rows, 1, 16, 16) as integers, and digits, from lines ``label 1:v …
-    256:v``.
+    """Return images (rows, 1, 16, 16) as integers, and digits, from lines ``label 1:v … 256:v``.
 
     LIBSVM's label is digit + 1; a missing column holds 0.
     """

@@ -1,6 +1,4 @@
-"""Architectures by name; each function builds a module for samples and a number of
-outputs.
-"""
+"""Architectures by name; each function builds a module for samples and a number of outputs."""
 
 from collections.abc import Callable
 

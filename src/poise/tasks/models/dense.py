@@ -11,8 +11,7 @@ from poise.core.samples import Samples
 
 
 def logistic(samples: Samples, outputs: int) -> nn.Module:
-    """Build multinomial logistic regression with bias; weight decay makes it strongly
-    convex.
+    """Build multinomial logistic regression with bias; weight decay makes it strongly convex.
 
     Source: [Fraboni 2023, §5.5.1].
     """

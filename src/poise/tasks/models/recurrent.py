@@ -21,9 +21,7 @@ class NextCharacter(nn.Module):
         self.head = nn.Linear(hidden, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the scores of the next character, (n, outputs), from tokens (n,
-        window).
-        """
+        """Return the scores of the next character, (n, outputs), from tokens (n, window)."""
         states, _ = self.lstm(self.embedding(x))
         scores: torch.Tensor = self.head(states[:, -1])
         return scores
@@ -36,9 +34,7 @@ def lstm(
     hidden: int = 100,
     layers: int = 2,
 ) -> nn.Module:
-    """Build a character model: embedding 8, two LSTM layers of 100 [Fraboni 2023,
-    §2.4].
-    """
+    """Build a character model: embedding 8, two LSTM layers of 100 [Fraboni 2023, §2.4]."""
     require(
         samples.tokens,
         "lstm takes text (token numbers), not quantities",

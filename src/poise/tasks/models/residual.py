@@ -39,8 +39,7 @@ class Block(nn.Module):
 
 
 def resnet20(samples: Samples, outputs: int, width: int = 16) -> nn.Module:
-    """Build three stages of three blocks with ``width``, 2 ``width``, 4 ``width``
-    channels.
+    """Build three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels.
 
     Source: [Exp-α 2023, §4].
     """

@@ -30,9 +30,7 @@ Alarm = Annotated[
 def audit(
     name: RunName, library: RunLibrary, alarm: Alarm = 0.01, page: Page = 1
 ) -> AuditOf:
-    """Suspected free-riders with the evidence; detection quality if the truth is
-    known.
-    """
+    """Suspected free-riders with the evidence; detection quality if the truth is known."""
     return gather.audit_of(library, name, alarm, page)
 
 
@@ -46,9 +44,7 @@ def audit_figures(name: RunName, library: RunLibrary, alarm: Alarm = 0.01) -> Re
 
 @router.get("/quarantine/{name:path}")
 def quarantine(name: RunName, library: RunLibrary) -> QuarantineOf:
-    """The clients in quarantine, all decisions, and how to train without these
-    clients.
-    """
+    """The clients in quarantine, all decisions, and how to train without these clients."""
     return gather.quarantine_of(library, name)
 
 

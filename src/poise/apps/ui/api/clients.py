@@ -38,9 +38,7 @@ def client_figures(name: RunName, library: RunLibrary, number: Number = 0) -> Re
 
 @router.get("/federation/{name:path}")
 def federation(name: RunName, library: RunLibrary) -> FederationOf:
-    """All clients: their data and, if there is a similarity graph, how alike they
-    are.
-    """
+    """All clients: their data and, if there is a similarity graph, how alike they are."""
     return gather.federation_of(library, name)
 
 

@@ -83,9 +83,7 @@ def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
 
 @router.get("/compare", response_model=ComparisonOf)
 def comparison(names: Chosen, library: RunLibrary) -> object:
-    """Scores by experiment, and significant differences from the first run's
-    experiment.
-    """
+    """Scores by experiment, and significant differences from the first run's experiment."""
 
     def make() -> object:
         with grouped(library, names) as groups:

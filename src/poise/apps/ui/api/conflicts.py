@@ -14,9 +14,7 @@ class RequestConflict(PoiseError):
 
 @contextmanager
 def as_conflict() -> Iterator[None]:
-    """Turn `InvalidOption` into a conflict (409): the API schema allows these
-    options.
-    """
+    """Turn `InvalidOption` into a conflict (409): the API schema allows these options."""
     try:
         yield
     except InvalidOption as error:

@@ -1,6 +1,4 @@
-"""API routes of unlearning: finished requests, cost of a new one, start and
-verification.
-"""
+"""API routes of unlearning: finished requests, cost of a new one, start and verification."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ To = Annotated[
 
 @router.get("/unlearning/{name:path}")
 def unlearning(name: RunName, library: RunLibrary) -> UnlearningOf:
-    """The unlearning requests of a run, with certificates and their verification
-    state.
-    """
+    """The unlearning requests of a run, with certificates and their verification state."""
     return gather.unlearning_of(library, name)
 
 
@@ -60,9 +56,7 @@ def unlearn(
     known: Deployments,
     to: To = "",
 ) -> JobOf:
-    """Unlearn clients in a separate process, like ``poise unlearn``. Needs the
-    token.
-    """
+    """Unlearn clients in a separate process, like ``poise unlearn``. Needs the token."""
     from poise.apps.ui.views.unlearning import RequestOptions
 
     with as_conflict():
@@ -75,7 +69,5 @@ def unlearn(
 
 @router.post("/verification/{request}/{name:path}", responses=LOCKED)
 def verify(request: int, name: RunName, library: RunLibrary) -> JobOf:
-    """Check the certificate of a request against its ledgers and models. Needs the
-    token.
-    """
+    """Check the certificate of a request against its ledgers and models. Needs the token."""
     return gather.job_of(actions.verify(library, name, request))

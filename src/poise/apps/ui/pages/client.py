@@ -20,8 +20,6 @@ def client(
     number: Number = 0,
     rounds: Page = 1,
 ) -> Response:
-    """Data, contributions, sensitivity and audit result of a client; default: client
-    0.
-    """
+    """Data, contributions, sensitivity and audit result of a client; default: client 0."""
     client_data = gather.client_of(library, name, client=number, page=rounds)
     return page(request, "client.html", name=name, here="/client", found=client_data)

@@ -1,6 +1,4 @@
-"""All clients of a run: sizes, classes and the similarity graph, as facts and
-figures.
-"""
+"""All clients of a run: sizes, classes and the similarity graph, as facts and figures."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
 
 
 def size_figure(sizes: Ints) -> Figure:
-    """Number of samples per client, sorted by size; means over bins for many
-    clients.
-    """
+    """Number of samples per client, sorted by size; means over bins for many clients."""
     import plotly.graph_objects as go
 
     order = np.argsort(sizes, kind="stable")
