@@ -31,7 +31,7 @@ $(SITE): $(READY)
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
 
-# One thread per process: two test processes with two threads each take three times the CPU time.
+# One thread per process: test processes with two threads each only compete for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 
 test: $(EXTRAS)  ## test every capability once, within six minutes

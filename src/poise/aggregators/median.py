@@ -32,9 +32,8 @@ class Median:
     Source: [Yin 2018, Def. 1], for equal weights.
 
     Example: the weights 1, 2 and 1 sum to 4. In the first coordinate the value 5 brings
-        the weight
-    to 3 of 4. In the second, 0 and 2 carry exactly half each, so the median is their
-    midpoint 1.
+    the weight to 3 of 4. In the second, 0 and 2 carry exactly half each, so the median
+    is their midpoint 1.
 
     >>> import numpy as np
     >>> updates = torch.tensor([[9.0, 0.0], [5.0, 2.0], [1.0, 0.0]])

@@ -39,9 +39,8 @@ class TrimmedMean:
     Source: [Yin 2018, Def. 2], for equal weights.
 
     Example: the weights 1, 2 and 1 sum to 4, and 1 is cut off at each end. The first
-        coordinate
-    keeps 5 with weight 2. The second keeps 0 and 2 with weight 1 each, so the mean is
-    1.
+    coordinate keeps 5 with weight 2. The second keeps 0 and 2 with weight 1 each, so
+    the mean is 1.
 
     >>> import numpy as np
     >>> updates = torch.tensor([[9.0, 0.0], [5.0, 2.0], [1.0, 0.0]])

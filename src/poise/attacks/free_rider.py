@@ -20,10 +20,9 @@ class FreeRider:
     """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading noise.
 
     Disguised: ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in
-        round t, and
-    ``phi = 1e-3`` until the client has seen the model change. A client declares its
-    size in the federation (``poise.federation(…, free_riders=k)`` adds clients without
-    data that declare the mean size of the others).
+    round t, and ``phi = 1e-3`` until the client has seen the model change. A client
+    declares its size in the federation (``poise.federation(…, free_riders=k)`` adds
+    clients without data that declare the mean size of the others).
 
     Args:
         clients: the client numbers of the free-riders.

@@ -59,15 +59,13 @@ class AuditProbe:
     """Measures a sketch of every update, its direction and the distribution of its entries.
 
     - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an
-      isometry on
-      average: k coordinates and p orthonormal combinations of others. The sketch of
-          noise ``phi
-      N(0, I)`` is ``phi N(0, I)`` again.
+      isometry on average: k coordinates and p orthonormal combinations of others. The
+      sketch of noise ``phi N(0, I)`` is ``phi N(0, I)`` again.
     - ``audit/cohort`` (m,): the exact cosine to the sum of the others' updates,
       ``cos(Delta_i, D - omega_i Delta_i)``.
     - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the inspected
       entries: sqrt(2/pi) = 0.798 for noise, less where a few entries are large, as in
-          learned updates.
+      learned updates.
     - ``audit/layers`` (m, L): the root mean square of the entries of each layer.
     - ``audit/received`` (m, k + p): the same sketch of the model that the client
       received, in double precision. The probe measures it where the model does not move
@@ -156,7 +154,8 @@ def cohort_cosines(updates: RoundUpdates) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D -
-    omega_i |Delta_i|^2``.
+    omega_i
+    |Delta_i|^2``.
     """
     product, lengths = updates.products
     omega = updates.weights

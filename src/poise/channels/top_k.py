@@ -29,11 +29,10 @@ class TopK:
     exactly. Among entries of equal magnitude the client sends the first ones.
 
     Encoding: ``index``, k positions in ascending order (int32), and ``value``, k
-        numbers in the
-    precision of the model: ``k (4 + b)`` bytes per update with b bytes per number. If
-    `Plain` needs no more than that, ``d b`` bytes, the payload has no ``index``, and
-    ``value`` holds d numbers: the k entries, and 0 elsewhere. ``TopK(1.0)`` decodes to
-    the same bits as `Plain`, and its clients keep no residual.
+    numbers in the precision of the model: ``k (4 + b)`` bytes per update with b bytes
+    per number. If `Plain` needs no more than that, ``d b`` bytes, the payload has no
+    ``index``, and ``value`` holds d numbers: the k entries, and 0 elsewhere.
+    ``TopK(1.0)`` decodes to the same bits as `Plain`, and its clients keep no residual.
 
     Args:
         share: the part of the entries to send, above 0 and at most 1.
@@ -42,7 +41,7 @@ class TopK:
     Source: [Stich 2018]; [Karimireddy 2019].
 
     Example: clients send one entry of three. The second round adds the residual of the
-        first:
+    first:
 
     >>> channel = TopK(1 / 3)
     >>> update = torch.tensor([[3.0, -2.0, 1.0]])

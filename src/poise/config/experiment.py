@@ -101,8 +101,8 @@ def parse(
     >>> parse("[data]\nsource='digits'\n[run]\nrounds=1\n[smapler]\nname='full'")
     Traceback (most recent call last):
     ...
-    poise.core.errors.InvalidOption: experiment, line 5: unknown table [smapler] (did
-    you mean 'sampler'?)
+    poise.core.errors.InvalidOption: experiment, line 5: unknown table [smapler] (did you mean
+    'sampler'?)
     """
     try:
         tables = tomllib.loads(text)

@@ -9,27 +9,22 @@ raises `IncompatibleParts` or `InvalidOption` if the part cannot work in the set
 
 =============  =========================================================
 ========================= slot           question
-           you write
-=============  =========================================================
+you write =============  =========================================================
 ========================= `Solver`       What does each client do?
-           ``rule``, ``steps_for``
-`Sampler`      Which clients work?                                        ``draw``
-`Clock`        When do their answers count?                               ``advance``,
-``times`` `Weighting`    How much does each update count?
+``rule``, ``steps_for`` `Sampler`      Which clients work?
+``draw`` `Clock`        When do their answers count?
+``advance``, ``times`` `Weighting`    How much does each update count?
 ``coefficients`` `Aggregator`   How do the weighted updates become one direction?
-  ``combine``
-`Channel`      What happens to an update on its way to the server?        ``encode``,
-``decode`` `Personal`     Which entries of the model stay with each client?
+``combine`` `Channel`      What happens to an update on its way to the server?
+``encode``, ``decode`` `Personal`     Which entries of the model stay with each client?
 ``names`` `Server`       How does the server apply the direction?
 ``init``, ``apply`` `Attack`       What do dishonest clients send instead?
-     ``answer``
-=============  =========================================================
+``answer`` =============  =========================================================
 =========================
 
 Sizes: N clients, m rows (updates, or clients that work together), d entries of the
-    model. A stack
-is a matrix with one row per client. Parts must not change their arguments, unless
-stated otherwise.
+model. A stack is a matrix with one row per client. Parts must not change their
+arguments, unless stated otherwise.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ def one_thread() -> Iterator[None]:
 
     Several threads would split a sum by their number, and its rounding would depend on
     it: the same run would end in other bits on another machine, or under load. Workers
-        run in parallel,
-    operations do not.
+    run in parallel, operations do not.
     """
     import torch  # not at the top: readers of ledgers do not need it
 

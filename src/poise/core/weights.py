@@ -78,8 +78,7 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
     """Return ``base_i * exp(exponent_i)``, divided by its sum.
 
     The exponents are first shifted by their maximum. An infinite exponent counts as the
-    largest
-    number: a loss that one client made up must not end the run.
+    largest number: a loss that one client made up must not end the run.
 
     >>> renormalised(np.array([0.5, 0.5]), np.array([1000.0, 1000.0]))
     array([0.5, 0.5])

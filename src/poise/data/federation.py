@@ -102,7 +102,7 @@ def federation(
     ((1, 8, 8), dtype('float32'), dtype('int64'))
 
     Source: [Mansour 2022, §4.1], [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni 2023,
-        §3.6].
+    §3.6].
     """
     seed = _whole("seed", seed)
     number = None if clients is None else _whole("clients", clients)

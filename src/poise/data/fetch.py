@@ -46,8 +46,7 @@ def listing() -> list[DatasetStatus]:
     """Return all data sets with files, and the folder that holds each; reads no file.
 
     >>> [line.name for line in listing()]
-    ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare',
-    'usps']
+    ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare', 'usps']
     """
     lines = []
     for _, data in sorted(CATALOGUE.items()):

@@ -54,8 +54,7 @@ def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
     >>> fed = poise.quadratics([[2.0], [6.0]])
     >>> run = poise.train(fed, fed.task, poise.solvers.SGD(lr=0.5, steps=1), rounds=2)
     >>> [s for s in scalars(run) if s.name == "norms/median"]
-    [Scalar(name='norms/median', step=1, value=2.0), Scalar(name='norms/median', step=2,
-    value=1.0)]
+    [Scalar(name='norms/median', step=1, value=2.0), Scalar(name='norms/median', step=2, value=1.0)]
     """
     columns = {**_metrics(run), **_rounds(run)}
     for n in range(since, run.rounds):

@@ -62,8 +62,7 @@ class _RoundRequest:
     """The requests of a round: the model, the nodes, and the base weights of their replies.
 
     ``nodes`` has one entry per message; a node may get two. ``base`` is (m,), or None
-    if a size is
-    unknown: then all nodes work and count by the sizes that they report.
+    if a size is unknown: then all nodes work and count by the sizes that they report.
     """
 
     round: int

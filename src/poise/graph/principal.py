@@ -20,8 +20,7 @@ def message(x: ArrayLike) -> Floats:
     poise neither centres nor scales the samples. The sign makes the inner product with
     the mean of the samples non-negative. The method is iterative, without a D x D
     matrix: power iteration from the mean, which is close to the answer for data that
-        are not centred, and Lanczos where that
-    converges slowly.
+    are not centred, and Lanczos where that converges slowly.
 
     Source: [Buttaci 2024, §3.2.2].
 

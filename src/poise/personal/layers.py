@@ -44,8 +44,7 @@ class Layers:
     >>> Layers("haed").names(net)
     Traceback (most recent call last):
     ...
-    poise.core.errors.IncompatibleParts: Layers: no entry of the model matches 'haed'
-    (nearest: ...)
+    poise.core.errors.IncompatibleParts: Layers: no entry of the model matches 'haed' (nearest: ...)
     """
 
     patterns: tuple[str, ...]

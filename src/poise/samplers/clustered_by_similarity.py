@@ -42,7 +42,7 @@ class ClusteredBySimilarity:
             groups then lack the updates of the round before.
 
     Source: [Fraboni 2023, §3.5, Alg. 3], with clients above 1/m handled as its last
-        paragraph says.
+    paragraph says.
 
     >>> two_directions = [[1, 0], [0, 1], [2, 0], [0, 3]]
     >>> ClusteredBySimilarity(2).distributions([1, 1, 1, 1], two_directions)

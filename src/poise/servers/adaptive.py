@@ -1,7 +1,6 @@
 """The adaptive server optimisers `Adam`, `Yogi` and `Adagrad` [Reddi 2021].
 
-    m <- beta1 m + (1 - beta1) D,   v <- second(v, D^2),   theta <- theta + lr m /
-    (sqrt(v) + tau)
+    m <- beta1 m + (1 - beta1) D,   v <- second(v, D^2),   theta <- theta + lr m / (sqrt(v) + tau)
 
 They differ in ``second``. There is no bias correction, and ``v`` starts at ``tau^2``.
 """

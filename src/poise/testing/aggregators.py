@@ -48,9 +48,8 @@ def check_aggregator(
     """Check the contract of aggregators.
 
     Clauses: a finite direction of the type and length of the updates, the same at every
-        call;
-    nothing that was given is modified; permuting the rows changes nothing; rows of
-    weight 0 count nothing; weights times a give the direction times a; one row gives
+    call; nothing that was given is modified; permuting the rows changes nothing; rows
+    of weight 0 count nothing; weights times a give the direction times a; one row gives
     its weight times the row, and equal rows give the sum of the weights times the row;
     no rows, or weights that are all 0, give 0; where ``traits.linear`` is declared, the
     direction is the weighted sum.

@@ -23,9 +23,8 @@ def check_attack(
     """Check the contract of attacks.
 
     Clauses: only rows of dishonest clients change; the given updates and models are not
-        modified;
-    forged updates are finite and have the model's shape and type; replay is identical;
-    forged updates do not depend on honest updates unless the attack declares
+    modified; forged updates are finite and have the model's shape and type; replay is
+    identical; forged updates do not depend on honest updates unless the attack declares
     ``omniscient``; a federation without these clients is refused.
     """
     where = setting_of() if setting is None else setting

@@ -24,9 +24,9 @@ def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
     """Check the contract of backends: the same result as plain `LocalWork`, client by client.
 
     Clauses: rows come in the order of the assignments, each from its version; a second
-        occurrence
-    of a client has other batches; reports come exactly if they are requested; replay is
-    identical; models are not modified; metrics are those of the oracle.
+    occurrence of a client has other batches; reports come exactly if they are
+    requested; replay is identical; models are not modified; metrics are those of the
+    oracle.
     """
     federation = SampleFederation.random(SIZES, seed=seed)
     solver = SGD(lr=0.1, epochs=2, batch_size=4, momentum=0.5)

@@ -27,13 +27,12 @@ def check_channel(
     """Check the contract of channels, over three rounds of the same clients.
 
     Clauses: a payload has one row per update, and clients keep the vectors that
-        ``keeps`` names;
-    decoding gives updates of the same type and size; nothing that was given is
-    modified; the same call gives the same result; a row depends on its own update and
-    residual alone; an update of 0 arrives as 0; no updates are survived; where clients
-    keep a ``residual``, what arrives plus the residual is the update plus the residual
-    before, up to rounding; where ``traits.identity`` is declared, updates arrive
-    unchanged.
+    ``keeps`` names; decoding gives updates of the same type and size; nothing that was
+    given is modified; the same call gives the same result; a row depends on its own
+    update and residual alone; an update of 0 arrives as 0; no updates are survived;
+    where clients keep a ``residual``, what arrives plus the residual is the update plus
+    the residual before, up to rounding; where ``traits.identity`` is declared, updates
+    arrive unchanged.
 
     Args:
         channel: the channel.

@@ -26,13 +26,12 @@ def check_clock(
     """Check the contract of clocks.
 
     Clauses: time never goes back; an arrival's version is not above the index, and its
-        work is
-    finished; no client is in flight twice; no work is lost, invented or altered; replay
-    is identical; no step lies after the time budget; a round without clients raises no
-    error. If ``unbiased_weights`` exists, the mean of d_i over many aggregations in
-    which all clients work is p_i up to ``tolerance``. Declared traits are true
-    (``one_version``: all arrivals worked on the newest model; a clock that declares to
-    leave no client behind hears all clients at work).
+    work is finished; no client is in flight twice; no work is lost, invented or
+    altered; replay is identical; no step lies after the time budget; a round without
+    clients raises no error. If ``unbiased_weights`` exists, the mean of d_i over many
+    aggregations in which all clients work is p_i up to ``tolerance``. Declared traits
+    are true (``one_version``: all arrivals worked on the newest model; a clock that
+    declares to leave no client behind hears all clients at work).
 
     Args:
         clock: the clock, with durations for the clients of the setting.

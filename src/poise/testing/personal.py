@@ -21,10 +21,9 @@ def check_personal(
     """Check the contract of personal layers.
 
     Clauses: the names are entries of ``module.state_dict()``, at least one, each once;
-        something
-    trainable is left to the server; the same names at every call and for other values
-    of the parameters; the model is not modified; clients that are made on demand are
-    refused.
+    something trainable is left to the server; the same names at every call and for
+    other values of the parameters; the model is not modified; clients that are made on
+    demand are refused.
 
     Args:
         personal: the choice of layers.

@@ -37,13 +37,12 @@ def check_sampler(
     """Check the contract of samplers.
 
     Clauses: clients are in range; weights are finite and not negative; the same stream
-        gives the
-    same cohort; the setting is not modified. If ``statistics`` exists, mean, variance,
-    covariance, variance of the sum and expected number of clients agree with ``draws``
-    simulated rounds within 5 standard errors, and permuting the clients permutes them.
-    Declared traits are true (all clients are drawn with weight p_i; draws do not depend
-    on the past; no client is drawn twice; clients are drawn independently, with the
-    chances of ``coins``).
+    gives the same cohort; the setting is not modified. If ``statistics`` exists, mean,
+    variance, covariance, variance of the sum and expected number of clients agree with
+    ``draws`` simulated rounds within 5 standard errors, and permuting the clients
+    permutes them. Declared traits are true (all clients are drawn with weight p_i;
+    draws do not depend on the past; no client is drawn twice; clients are drawn
+    independently, with the chances of ``coins``).
 
     Args:
         sampler: the sampler.

@@ -21,11 +21,10 @@ def check_server(
     """Check the contract of servers.
 
     Clauses: the server is pure (arguments stay unchanged, an old state stays valid);
-        the model
-    keeps its type and shape; a direction of zero from the first state moves nothing;
-    following the negative gradient of a parabola reaches its optimum. Declared traits
-    are true (``adds``: the model moves by rate times the direction, up to the declared
-    noise; ``stateless``: earlier directions leave no trace).
+    the model keeps its type and shape; a direction of zero from the first state moves
+    nothing; following the negative gradient of a parabola reaches its optimum. Declared
+    traits are true (``adds``: the model moves by rate times the direction, up to the
+    declared noise; ``stateless``: earlier directions leave no trace).
 
     Args:
         server: the server.

@@ -22,11 +22,10 @@ def check_weighting(
     """Check the contract of weightings.
 
     Clauses: one coefficient per row, finite and not negative for losses of any size;
-        permuting the
-    rows permutes the coefficients; the arguments are not modified; reports that are not
-    needed are ignored; an empty cohort and a single client raise no error. Declared
-    traits are true (``proportional``: the base weights, shortened as declared;
-    coefficients that are declared not to read updates do not; ``continuous``,
+    permuting the rows permutes the coefficients; the arguments are not modified;
+    reports that are not needed are ignored; an empty cohort and a single client raise
+    no error. Declared traits are true (``proportional``: the base weights, shortened as
+    declared; coefficients that are declared not to read updates do not; ``continuous``,
     ``larger_losses_count_more``).
     """
     where = setting_of() if setting is None else setting

@@ -195,8 +195,7 @@ def asynchronous_bound(
     4.0
 
     Source: [Fraboni 2023, Thm 4.1 and 4.3]; constants of eq. C.58 and C.61, eq. 4.24
-        for e_W, eq.
-    C.63 for the learning rate.
+    for e_W, eq. C.63 for the learning rate.
     """
     L = problem.smoothness
     K = steps
@@ -255,7 +254,7 @@ def surrogate_gap(
     2.0
 
     Source: [Fraboni 2023, Thm 4.2, Lemma C.7 and eq. C.70], where every client
-        contributes.
+    contributes.
     """
     L = problem.smoothness
     values = {

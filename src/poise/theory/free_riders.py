@@ -175,7 +175,7 @@ def asymptotic_variance(
     free-riders: ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j
     rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)`` with ``eps_f = sum_J M_j eta_j/(N
     - M_K)`` and h = `contraction`. Each run is a first-order autoregression. Without
-      disguise the variance falls as M_K grows.
+    disguise the variance falls as M_K grows.
 
     Args:
         fair: the fair clients.
@@ -189,8 +189,7 @@ def asymptotic_variance(
     [0.01333, 0.00952]
 
     Source: [Fraboni 2023, Thm 6.2, 6.3 and Cor. 6.1], corrected: the process theta
-        itself has
-    memory eps_f, not h; the proof (E.27 to E.36) misses the difference.
+    itself has memory eps_f, not h; the proof (E.27 to E.36) misses the difference.
     """
     n = fair.declared(free_rider_samples)
     alone = float(((fair.shares * fair.rho) ** 2).sum()) / (1 - contraction(fair) ** 2)

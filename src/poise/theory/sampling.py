@@ -57,7 +57,7 @@ def sampling_bound(
     10.0
 
     Source: [Fraboni 2023, Thm 2.1]; constants of eq. A.98, learning rates of eq. A.99
-        to A.101.
+    to A.101.
     """
     L = problem.smoothness
     K = steps

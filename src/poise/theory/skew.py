@@ -83,8 +83,7 @@ def skew_bound(
     0.08
 
     Source: [Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4] (which print tau for E).
-        Their Lemma 2
-    needs rates that fall by at most a half in a round, so E <= 4L/mu.
+    Their Lemma 2 needs rates that fall by at most a half in a round, so E <= 4L/mu.
     """
     L = problem.smoothness
     mu = problem.convexity
@@ -167,7 +166,7 @@ def least_temperature(spread: float, pi: float) -> float:
     2.8854
 
     Source: from [Mansour 2022, eq. 17], where the error is bounded by a least value of
-        kappa.
+    kappa.
     """
     require(0 < pi < 1, f"pi must be between 0 and 1, not {pi}")
     return spread / log(1 / pi)

@@ -36,8 +36,8 @@ def restart(
     The new node replaces the old node of its branch, so it must also cover the clients
     unlearned before. It does where sensitivities only rise, because it lies before a
     node that covered them. Where sensitivities fade, or where the old node had its own
-    noise (``last``), `restart` enforces
-    it: T_r is at most the round of the old node, and within Psi* for all these clients.
+    noise (``last``), `restart` enforces it: T_r is at most the round of the old node,
+    and within Psi* for all these clients.
 
     Args:
         psi: Psi_s(n, i) of every branch s, (R_s + 1, N) each, clients numbered as in

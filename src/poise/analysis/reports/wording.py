@@ -86,8 +86,7 @@ def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
     """The options of each section of an experiment in words, in the order of a round.
 
     >>> choices({"sampler": {"name": "full"}, "run": {"rounds": 3}})
-    {'data': 'given in Python', 'task': 'given in Python', 'sampler': 'full', 'run':
-    'rounds = 3'}
+    {'data': 'given in Python', 'task': 'given in Python', 'sampler': 'full', 'run': 'rounds = 3'}
     """
     chosen = {"data": "given in Python", "task": "given in Python"}
     for section in [*ROLES, *(key for key in experiment if key not in ROLES)]:

@@ -168,7 +168,7 @@ def inspect(
     Shows client sizes, class distributions, the similarity graph, and typical clients.
 
     Example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set
-        clients=20
+    clients=20
     """
     from poise.apps.cli.inspect_data import show_inspection
 

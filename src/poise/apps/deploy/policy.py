@@ -69,8 +69,8 @@ class Policy:
     >>> Policy(noise=1.0)
     Traceback (most recent call last):
     ...
-    poise.core.errors.InvalidOption: policy: noise is in units of clip, which is 0 (for
-    example clip = 1.0)
+    poise.core.errors.InvalidOption: policy: noise is in units of clip, which is 0 (for example
+    clip = 1.0)
     """
 
     solvers: tuple[str, ...] = ("prox", "sgd")

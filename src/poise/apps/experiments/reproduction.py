@@ -4,21 +4,17 @@ A preset is a TOML file with these keys:
 
     title, source, notes
     [base.*]                      tables of the experiment that all runs share
-    [cells.NAME.*]                settings to compare in (for example, data): changes to
-    [base];
+    [cells.NAME.*]                settings to compare in (for example, data): changes to [base];
                                   arms = [...] if the cell has only some arms
     [arms.NAME.*]                 methods to compare: changes to [base]
-    [cells.NAME.scales.SCALE.*]   changes of a scale in one cell (for example, its
-    model) [cells.NAME.arms.ARM.*]       changes of an arm in one cell (for example, its
-    learning rate) [scales.NAME.*]               changes of a scale (small, paper) to
-    everything; seeds under run;
+    [cells.NAME.scales.SCALE.*]   changes of a scale in one cell (for example, its model)
+    [cells.NAME.arms.ARM.*]       changes of an arm in one cell (for example, its learning rate)
+    [scales.NAME.*]               changes of a scale (small, paper) to everything; seeds under run;
                                   cells.NAME.* for one cell
     [scales.NAME] leaves_out      cells and arms that the scale does not have
-    [base.requests]               unlearning requests after the training (`Requests`);
-    also in
+    [base.requests]               unlearning requests after the training (`Requests`); also in
                                   cells, arms and scales
-    [[expected]]                  cell, arm, score, paper: the published figure, as a
-    number or an
+    [[expected]]                  cell, arm, score, paper: the published figure, as a number or an
                                   interval
     also = [...]                  more scores to show
     [[claims]]                    claims of the paper, as relations between two arms

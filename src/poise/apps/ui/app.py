@@ -88,7 +88,7 @@ def _status(error: PoiseError) -> int:
     """The HTTP status of an error.
 
     404: missing resource; 422: invalid request; 409: the current state of the run
-        forbids it.
+    forbids it.
     """
     if isinstance(error, NoSuchRun):
         return 404

@@ -20,12 +20,11 @@ class FlipLabels:
     """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong labels.
 
     k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2
-    → … → c_k →
-    c_1: a derangement, so no sample of a chosen class keeps its label; ratio 1 makes
-        every label
-    wrong. A single chosen class has no derangement: it takes the label of another,
-    random class. The classes are drawn from all C, also those of which the client has
-    no samples. The clients' own test samples and the federation's keep their labels.
+    → … → c_k → c_1: a derangement, so no sample of a chosen class keeps its label;
+    ratio 1 makes every label wrong. A single chosen class has no derangement: it takes
+    the label of another, random class. The classes are drawn from all C, also those of
+    which the client has no samples. The clients' own test samples and the federation's
+    keep their labels.
 
     Args:
         rate: probability that a client is corrupted.

@@ -47,8 +47,7 @@ def dirichlet(
     [5, 10, 20]
 
     Source: [Fraboni 2023, §3.6] (10, 30, 30, 20, 10 clients with 100, 250, 500, 750,
-        1000 samples),
-    [Hsu 2019].
+    1000 samples), [Hsu 2019].
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "dirichlet")

@@ -54,7 +54,7 @@ def imbalanced(
     [[50, 5, 1], [50, 5, 1]]
 
     Source: [Exp-α 2023, §4.1] (r drawn from {1, .5, .1, .05, .01, .005, .001}), [Cao
-        2019].
+    2019].
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "imbalanced")

@@ -46,8 +46,7 @@ def one_class(
     [[0, 0], [1, 1], [0], [1]]
 
     Source: [Fraboni 2023, §3.6] (100 clients, 500 samples each), [Fraboni 2023, §5.5.1]
-        (100
-    samples each).
+    (100 samples each).
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "one-class")

@@ -107,9 +107,8 @@ def imbalanced(
     ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With
     ``equal_sizes`` every client owns ``samples_per_client`` samples in the same
     proportions: the experiments of [Exp-α 2023] keep sizes equal [Exp-α 2023, §3.3].
-        The largest class is class 0 for all clients,
-    or a random class for each client with ``own_order`` ([Exp-α 2023] does not say
-    which).
+    The largest class is class 0 for all clients, or a random class for each client with
+    ``own_order`` ([Exp-α 2023] does not say which).
 
     Source: [Exp-α 2023, §4.1].
     """

@@ -40,12 +40,10 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
             blocks of pixels.
 
     >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
-    'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the
-    full set'
+    'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
 
     Source: [Krizhevsky 2009]; used in [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni
-        2023, §3.6],
-    [Fraboni 2023, §4.5] (16x16).
+    2023, §3.6], [Fraboni 2023, §4.5] (16x16).
     """
     if version not in ("auto", *_NOTES):
         raise InvalidOption(

@@ -43,8 +43,8 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
     (not measured) and stays so.
 
     Standardising: (x - mean)/std of each feature over the *training* records of all
-        hospitals
-    together. (Real hospitals would have to agree on these twenty numbers first.)
+    hospitals together. (Real hospitals would have to agree on these twenty numbers
+    first.)
 
     Args:
         normalize: ``standard`` or ``none``.

@@ -39,7 +39,7 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     539
 
     Source: natural federations, [Fraboni 2023, §2.4]; QMNIST [Yadav 2019] for the
-        writers.
+    writers.
     """
     if by is not None and by not in _COLUMNS:
         raise InvalidOption(

@@ -48,8 +48,7 @@ def shakespeare(
     (80,)
 
     Source: [Fraboni 2023, §2.4] (window 80, next character, 100 printable characters),
-        on another
-    edition than LEAF's: scores are not comparable with LEAF's.
+    on another edition than LEAF's: scores are not comparable with LEAF's.
     """
     require(
         window >= 1,
