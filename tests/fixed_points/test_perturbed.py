@@ -119,9 +119,11 @@ def test_lemma_4_3_in_a_running_federation() -> None:
     plain = neighbours.sent
 
     def watched(algorithm_state: Any, started: Any, shares: Any) -> Any:
-        found = plain(algorithm_state, started, shares)
-        sent.update({f.client: found.own[f.client][neighbours.MEAN].numpy() for f in started})
-        return found
+        after = plain(algorithm_state, started, shares)
+        sent.update(
+            {f.client: after.client_state[f.client][neighbours.MEAN].numpy() for f in started}
+        )
+        return after
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "sent", watched)
