@@ -127,14 +127,11 @@ def test_lemma_4_3_in_a_running_federation() -> None:
     plain = neighbours.sent
 
     def watched(algorithm_state: Any, started: Any, shares: Any) -> Any:
-        found = plain(algorithm_state, started, shares)
+        after = plain(algorithm_state, started, shares)
         sent.update(
-            {
-                f.client: found.client_state[f.client][neighbours.MEAN].numpy()
-                for f in started
-            }
+            {f.client: after.client_state[f.client][neighbours.MEAN].numpy() for f in started}
         )
-        return found
+        return after
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "sent", watched)
