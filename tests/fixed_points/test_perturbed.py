@@ -129,7 +129,10 @@ def test_lemma_4_3_in_a_running_federation() -> None:
     def watched(algorithm_state: Any, started: Any, shares: Any) -> Any:
         after = plain(algorithm_state, started, shares)
         sent.update(
-            {f.client: after.client_state[f.client][neighbours.MEAN].numpy() for f in started}
+            {
+                f.client: after.client_state[f.client][neighbours.MEAN].numpy()
+                for f in started
+            }
         )
         return after
 
