@@ -50,9 +50,10 @@ def check_solver(
     )
     _steps(solver)
     federation = SampleFederation.random(UNEQUAL, shape=(3,), classes=0, seed=seed)
-    oracle = Task(
-        module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64"
-    ).bind(federation)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # the result must not depend on earlier random numbers
+        module = nn.Sequential(nn.Linear(3, 1))
+    oracle = Task(module=module, loss="mse", dtype="float64").bind(federation)
     _row_wise(solver, oracle, federation.sizes, seed)
     _traits_hold(solver, seed)
     if fixed_point:
