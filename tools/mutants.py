@@ -92,7 +92,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "a key of the cache for a file that is not there, which is never loaded",
     (
         "engine/wire.py",
-        'self.kept(AlgorithmState(), [0], like), keys(0, "template", 0)',
+        'self.encode(zeros, no_state, keys(0, "template", 0)).payload',
         "1",
     ): "a template tells names, shapes and number types; its values and their seed are not used",
     (

@@ -123,7 +123,7 @@ def test_a_free_rider_among_many_is_found_by_the_command_line(tmp_path: Path) ->
     assert "empty update" in one["why"]["4"]
     text = page.read_text()
     assert "client 4" in text
-    assert "Score, round by round" in text
+    assert "Score after each round" in text
     table = call("audit", tmp_path / "run", "--out", page)
     assert table.code == 0
     assert "1 of 16 clients suspected" in table.out

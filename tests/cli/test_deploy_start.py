@@ -175,7 +175,7 @@ def test_init_says_what_it_wrote(tmp_path: Path) -> None:
         "node-0/policy.toml",
     ):
         assert f"  {name}\n" in done.err
-    assert "for every other node" in done.err
+    assert "every other node has the same files as node-0" in done.err
     told = json.loads(
         call("deploy", "init", tmp_path / "one", "--nodes", "1", "--json").out
     )

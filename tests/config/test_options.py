@@ -261,7 +261,7 @@ def test_the_api_and_the_form_have_every_option_of_a_request() -> None:
     models = pytest.importorskip("poise.apps.ui.models")
     views = pytest.importorskip("poise.apps.ui.views.unlearning")
     entries = entries_of(UnlearnRequest, without=("out",))
-    fields = models.Wish.model_fields
+    fields = models.RequestBody.model_fields
     assert set(fields) == set(entries)
     for key, entry in entries.items():
         assert fields[key].is_required() == entry.option.required, key
@@ -279,7 +279,7 @@ def test_the_api_refuses_what_the_request_refuses() -> None:
         {"method": "magic"},
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            models.Wish(clients="3", **wrong)
+            models.RequestBody(clients="3", **wrong)
         with pytest.raises(InvalidOption, match=next(iter(wrong))):
             UnlearnRequest(clients=(3,), **wrong)
 

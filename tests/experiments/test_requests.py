@@ -236,7 +236,7 @@ def test_the_page_has_claims_and_bars(
     for words in (
         "SIFU &lt;spends&gt; no more",
         "Aggregations spent",
-        "Accuracy on the forgotten clients F_r",
+        "Accuracy on the unlearned clients F_r",
         "fine-tune",
     ):
         assert words in text

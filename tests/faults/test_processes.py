@@ -128,7 +128,7 @@ def test_ctrl_c_stops_at_the_end_of_the_round(
     os.kill(live.pid, signal.SIGINT)
     outcome = live.wait()
     assert outcome.code == 0
-    assert f"go on with: poise resume {run}" in outcome.err
+    assert f"continue with: poise resume {run}" in outcome.err
     assert "Traceback" not in outcome.err
     with opened(run) as stopped:
         assert 3 <= stopped.rounds < ROUNDS
@@ -150,7 +150,7 @@ def test_ctrl_c_leaves_later_seeds_alone_and_says_so(tmp_path: Path) -> None:
     assert outcome.code == 0
     (only,) = json.loads(outcome.out)["runs"]
     assert (only["seed"], only["status"]) == (0, "stopped")
-    assert "seeds not begun: 1,2; begin them with: poise run" in outcome.err
+    assert "seeds not started: 1,2; start them with: poise run" in outcome.err
     assert not (tmp_path / "out" / "seed-1").exists()
 
 
@@ -169,6 +169,6 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         os.kill(command.pid, signal.SIGINT)
     outcome = command.wait()
     assert outcome.code == 130, "the code of a program that Ctrl-C ended"
-    assert "every finished round is kept" in outcome.err
+    assert "all finished rounds are saved" in outcome.err
     assert "Traceback" not in outcome.err
     assert "error" in json.loads(outcome.out)

@@ -24,7 +24,7 @@ class Twice:
 class Twice: ...
 
 found, seen = 1, 2
-first = 1; second = 2; third = 3
+first = 1; second = 2; third = 3  # fmt: skip
 many(1, 2, 3, 4, 5, 6)
 many(1, 2, 3, 4, 5, f=6)
 hasattr(first, "x") and getattr(first, "x")

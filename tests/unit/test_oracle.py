@@ -637,7 +637,7 @@ def test_on_the_row_path_a_client_does_not_depend_on_its_piece(
     fed, solver = make(), SGD(lr=0.1, epochs=2, batch_size=3, momentum=momentum)
     everyone = list(range(fed.clients))
     apart = work(fed, task, solver, everyone)
-    monkeypatch.setattr("poise.engine.client_batches.PIECES", 1)
+    monkeypatch.setattr("poise.engine.client_batches.LEAST_CHUNKS", 1)
     assert max(len(piece.rows) for piece in cut(fed, task, solver)) > 1
     assert torch.equal(
         work(fed, task, solver, everyone).payload[UPDATE], apart.payload[UPDATE]
@@ -663,7 +663,7 @@ def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
 def test_pytorchs_errors_name_the_client_among_those_of_its_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("poise.engine.client_batches.PIECES", 1)
+    monkeypatch.setattr("poise.engine.client_batches.LEAST_CHUNKS", 1)
     task = Task(
         module=lambda: nn.Sequential(
             nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)

@@ -241,7 +241,7 @@ def test_estimated_times_share_one_weight_between_the_rows_of_a_client() -> None
 
 
 def test_a_client_that_answers_has_answered_at_least_once() -> None:
-    with pytest.raises(InvalidOption, match="at least once"):
+    with pytest.raises(InvalidOption, match="participations must be at least 1"):
         TimeBased(times="estimated").coefficients(
             np.ones(2), participations=np.array([1, 0])
         )

@@ -140,7 +140,7 @@ def test_a_subclass_that_no_file_can_name_is_not_taken_for_its_parent() -> None:
             return StepRule(2 * self.rate(version))
 
     assert describe(Doubled(0.1, steps=2))["name"].endswith("Doubled")
-    with pytest.raises(InvalidOption, match=r"Doubled.*cannot be made again"):
+    with pytest.raises(InvalidOption, match=r"Doubled.*poise cannot make it again"):
         unlearned(Doubled(0.1, steps=2))
 
 
@@ -154,7 +154,7 @@ def test_a_subclass_that_changes_nothing_is_recorded_as_its_parent() -> None:
 
 def test_a_lower_case_class_of_ones_own_is_not_taken_for_a_part() -> None:
     sgd = type("sgd", (), {})()
-    with pytest.raises(InvalidOption, match="cannot be made again"):
+    with pytest.raises(InvalidOption, match="poise cannot make it again"):
         build("solver", describe(sgd))
 
 
@@ -386,7 +386,7 @@ class Tripled(LocalSGD):
 def test_a_class_slipped_in_between_by_inheritance_is_noticed() -> None:
     mixed = type("Mixed", (solvers.SGD, Tripled), {})(0.1, steps=2)
     assert "Mixed replaces rule of SGD" in gaps(solver=mixed)
-    with pytest.raises(InvalidOption, match="cannot be made again"):
+    with pytest.raises(InvalidOption, match="poise cannot make it again"):
         build("solver", describe(mixed))
 
 

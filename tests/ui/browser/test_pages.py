@@ -162,7 +162,7 @@ def test_two_experiments_compare(
         page.get_by_label(f"compare {name}").check()
     page.get_by_role("button", name="Compare selected").click()
     page.wait_for_url("**/compare?**")
-    assert page.locator("h1").inner_text() == "Side by side"
+    assert page.locator("h1").inner_text() == "Comparison"
     assert "paired over 2 seeds" in page.locator("main").inner_text()
     assert drawn(page) >= 3
     page.locator("figure").first.get_by_label("simulated time").check()
