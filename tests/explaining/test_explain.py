@@ -313,7 +313,7 @@ def test_conditions_and_statistics() -> None:
     found = explained(sampler=MD(4))
     held = {a.text.split(" [")[0]: a.holds for a in found.conditions}
     assert held["E[ω_i] = p_i"]
-    assert held["everyone takes part in every round"] is False
+    assert held["every client takes part in every round"] is False
     data = found.as_data()
     assert data["sampler"]["Sigma"] == pytest.approx((1 - P @ P) / 4)
     assert data["sampler"]["gamma"] == pytest.approx(0.25)
