@@ -82,7 +82,7 @@ def facts(explanation: Explanation) -> Rows:
     scheme = explanation.scheme
     rows: Rows = [
         ("objective", objective_sentence(explanation)),
-        ("χ² to the requested objective", _chi2(explanation)),
+        ("χ² to requested objective", _chi2(explanation)),
     ]
     if scheme is None:
         return rows
