@@ -87,7 +87,7 @@ def event_loop(clients: list[tuple[torch.Tensor, torch.Tensor]], events: int) ->
 
 
 def models_held(fed: Any) -> dict[str, float]:
-    """The most memory that versions in assignment and updates took at once in an asynchronous run,
+    """The most memory that versions in flight and updates took at once in an asynchronous run,
     in models.
     """
     most = {"versions": 0.0, "updates": 0.0}

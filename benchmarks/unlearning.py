@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import poise
-from poise.core.sensitivity import Moved
+from poise.core.sensitivity import SensitivityProbe
 from poise.solvers import SGD
 
 
@@ -31,16 +31,16 @@ def following(
         (x, rng.integers(0, 10, 6000)), np.array_split(np.arange(6000), clients)
     )
     spent: list[float] = []
-    read = Moved.read
+    read = SensitivityProbe.read
 
-    def timed(self: Moved, *given: Any) -> Any:
+    def timed(self: SensitivityProbe, *given: Any) -> Any:
         began = time.perf_counter()
         found = read(self, *given)
         spent.append(time.perf_counter() - began)
         return found
 
     rounds: list[float] = []
-    Moved.read = timed  # type: ignore[method-assign]
+    SensitivityProbe.read = timed  # type: ignore[method-assign]
     try:
         poise.train(
             fed,
@@ -51,7 +51,7 @@ def following(
             callbacks=[lambda record: rounds.append(record.seconds)],
         )
     finally:
-        Moved.read = read  # type: ignore[method-assign]
+        SensitivityProbe.read = read  # type: ignore[method-assign]
     share = statistics.median(a / b for a, b in zip(spent[2:], rounds[2:], strict=True))
     print(
         f"{name}: a round {1e3 * statistics.median(rounds[2:]):.0f} ms, of it {100 * share:.1f} % "

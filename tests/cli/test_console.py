@@ -93,4 +93,6 @@ def test_others_are_let_in_with_a_warning_only(tmp_path: Path) -> None:
     said = [server.stderr.readline() for _ in range(3)]
     server.send_signal(signal.SIGINT)
     server.communicate(timeout=30)
-    assert said[2].startswith("warning: anyone who can reach 0.0.0.0 can read these runs")
+    assert said[2].startswith(
+        "warning: anyone who can reach 0.0.0.0 can read these runs"
+    )

@@ -116,5 +116,5 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
         == 0
     )
     text = page.read_text()
-    assert "What was promised" in text
+    assert "Bounds and measured run" in text
     assert "loss gap of FedProx, fixed rate" in text

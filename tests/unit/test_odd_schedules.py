@@ -101,7 +101,10 @@ def test_a_client_joined_to_nobody_is_named() -> None:
         {"solver": Perturbed(0.5, lr=0.1, steps=1)},
         {"solver": SOLVER, "weighting": Adjacency()},
     ):
-        with pytest.raises(PoiseError, match="client 2 has no neighbour .*: it is the opposite of all other"):
+        with pytest.raises(
+            PoiseError,
+            match=r"client 2 has no neighbour .*: it is the opposite of all other",
+        ):
             poise.train(fed, fed.task, rounds=1, **parts)  # type: ignore[arg-type]
 
 

@@ -29,9 +29,8 @@ class SortedColumns:
     """A block of columns: one row per coordinate, one entry per update, in ascending order."""
 
     values: torch.Tensor  # (columns, m)
-    reached: (
-        torch.Tensor
-    )  # (columns, m) float64: cumulated weight, as a share of the total weight
+    # (columns, m) float64: cumulated weight, as a share of the total weight
+    reached: torch.Tensor
 
     @property
     def rounding(self) -> float:

@@ -12,9 +12,8 @@ from poise.core.traits import AggregatorTraits
 from poise.core.types import Floats, Setting
 from poise.core.vectors import Stack, Vector
 
-LARGEST_CUT = (
-    0.5 - 1e-9
-)  # the largest share cut off at each end; a larger one is the median
+# the largest share cut off at each end; a larger one is the median
+LARGEST_CUT = 0.5 - 1e-9
 
 
 @part("aggregator", "trimmed-mean")
@@ -30,8 +29,8 @@ class TrimmedMean:
     ``TrimmedMean(0)`` is `WeightedSum`, bit for bit. With a share above 0, clients of
     weight 0 do not count, negative coefficients raise `IncompatibleParts`, and the
     direction is 0 without clients of positive weight. The order of the clients changes
-    no bit. With m clients of positive weight the cut is wider than ``share`` by ``m
-    2^-52``, so no rounding error lets an extreme value in.
+    no bit. With m clients of positive weight the cut is wider than ``share`` by
+    ``m 2^-52``, so no rounding error lets an extreme value in.
 
     Args:
         share: the part of the weight to cut off at each end, at least 0 and below 0.5.

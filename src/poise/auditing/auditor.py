@@ -95,8 +95,8 @@ class Auditor:
     """Takes in rounds in their order; `p_values` follows the order of `clients`.
 
     A pattern has the largest p-value of its detectors. A client has the smallest
-    p-value of the patterns, times their number (Bonferroni): ``p = min(1, patterns *
-    min over patterns of max over detectors)``.
+    p-value of the patterns, times their number (Bonferroni):
+    ``p = min(1, patterns * min over patterns of max over detectors)``.
 
     Args:
         dimension: entries of an update that gradients move.

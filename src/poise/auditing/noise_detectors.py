@@ -87,9 +87,10 @@ class EntryRatio:
     """Tests whether the entries are normal noise, by ``mean|x| / rms``.
 
     The ratio is 0.798 for normal numbers, and less for learned updates. For n normal
-    numbers it has variance ``(1 - 3/pi)/n``; ``p = 1 - Phi((mean - most) /
-    deviation)``, with ``wobble`` added to the deviation for differences between rounds.
-    ``of_residual`` tests the part of the update that the client cannot have copied.
+    numbers it has variance ``(1 - 3/pi)/n``;
+    ``p = 1 - Phi((mean - most) / deviation)``, with ``wobble`` added to the deviation
+    for differences between rounds. ``of_residual`` tests the part of the update that
+    the client cannot have copied.
     """
 
     most: float = 0.76
@@ -147,8 +148,8 @@ class CohortDirection:
 
     The cosines are to the sum of the others' updates. For noise the sum is chi-squared
     with one degree of freedom per round. A working client has a mean cosine^2 of
-    ``least^2`` or more: then the mean is ``T (1 + d least^2)`` and the variance ``2 T +
-    4 T d least^2``; p is the normal tail.
+    ``least^2`` or more: then the mean is ``T (1 + d least^2)`` and the variance
+    ``2 T + 4 T d least^2``; p is the normal tail.
     """
 
     least: float = 0.05

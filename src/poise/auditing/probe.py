@@ -153,9 +153,8 @@ class AuditProbe:
 def cohort_cosines(updates: RoundUpdates) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
-    With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D -
-    omega_i
-    |Delta_i|^2``.
+    One product of the stack is enough:
+    ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
     """
     product, lengths = updates.products
     omega = updates.weights

@@ -138,9 +138,8 @@ class RayWorkers:
     workers: int
     joined_here: bool = False  # whether `close` leaves the cluster
     _actors: list[Any] = field(default_factory=list, repr=False)
-    _stored_work: Any = field(
-        default=None, repr=False
-    )  # a restarted worker reads it again
+    # a restarted worker reads it again
+    _stored_work: Any = field(default=None, repr=False)
     _on_server: LocalWorkers = field(init=False, repr=False)
     _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
 

@@ -21,9 +21,8 @@ def counted_weights(clock: Clock, durations: Durations, importance: Floats) -> F
     if durations is not None:
         paced = with_options(clock, durations=durations)
     clients = len(importance)
-    paced.times(clients).mean(
-        clients
-    )  # raises for durations without a mean, such as a trace
+    # raises for durations without a mean, such as a trace
+    paced.times(clients).mean(clients)
     return np.asarray(importance / shares(paced, clients))
 
 

@@ -64,9 +64,8 @@ class Trace:
         if not isinstance(self.entries, str):
             entries = _by_client(enumerate(self.entries, start=1), "row")
         elif clients is None:
-            return RecordedTimes(
-                {}
-            )  # the file is read when the number of clients is known
+            # the file is read when the number of clients is known
+            return RecordedTimes({})
         else:
             entries = _by_client(_read(Path(self.entries)), f"{self.entries}: line")
         if clients is not None:

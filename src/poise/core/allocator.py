@@ -10,9 +10,8 @@ SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 M_TRIM_THRESHOLD = -1  # as in malloc.h
 M_MMAP_THRESHOLD = -3  # as in malloc.h
 KEPT = 2**28  # free bytes that stay at the end of the main heap
-LARGEST = (
-    2**25
-)  # bytes of the largest block that comes from a heap; the library allows no more
+# bytes of the largest block that comes from a heap; the library allows no more
+LARGEST = 2**25
 
 
 def keep_freed_memory() -> bool:

@@ -40,9 +40,8 @@ class Gradients:
     alike: Floats = field(init=False)  # (N, N)
     _rows: Stack | None = None
     _norms: Vector = field(init=False)
-    _stale: list[int] = field(
-        default_factory=list
-    )  # clients whose similarities are out of date
+    # clients whose similarities are out of date
+    _stale: list[int] = field(default_factory=list)
     _used: SamplingDistributions | None = None
     _prefetched: Future[SamplingDistributions] | None = None
     _pool: ThreadPoolExecutor | None = None
@@ -83,9 +82,8 @@ class Gradients:
         return self._used
 
     def _make_in_background(self, make: ClusterClients) -> SamplingDistributions:
-        torch.set_num_threads(
-            1
-        )  # PyTorch drops a thread's setting when another thread sets its own
+        # PyTorch drops a thread's setting when another thread sets its own
+        torch.set_num_threads(1)
         return make(self.refreshed())
 
     def refreshed(self) -> Floats:

@@ -25,9 +25,8 @@ def mkl_mode() -> str:
     Importing `poise` sets a fixed code path (``MKL_CBWR``), but MKL reads the setting
     only at its first call.
     """
-    torch.ones(64, 64) @ torch.ones(
-        64, 64
-    )  # makes MKL read its setting, if it has not yet
+    # makes MKL read its setting, if it has not yet
+    torch.ones(64, 64) @ torch.ones(64, 64)
     try:
         library = ctypes.CDLL(
             os.fspath(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")

@@ -69,9 +69,8 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
 
         def check(self: DataclassInstance) -> None:
             for name, value in values_of(self).items():
-                object.__setattr__(
-                    self, name, _frozen(value)
-                )  # comparable and hashable values
+                # comparable and hashable values
+                object.__setattr__(self, name, _frozen(value))
             _check_types(self)
             if check_values is not None:
                 check_values(self)

@@ -1,8 +1,8 @@
 """Random numbers by address: every draw names its stream.
 
-Every draw comes from a stream named by (seed, purpose, numbers…), for example ``(0,
-"sampler", round)`` or ``(0, "batches", round, client)``. No generator is shared or
-advanced, so a draw does not depend on earlier draws, on the order of the clients, on
+Every draw comes from a stream named by (seed, purpose, numbers…), for example
+``(0, "sampler", round)`` or ``(0, "batches", round, client)``. No generator is shared
+or advanced, so a draw does not depend on earlier draws, on the order of the clients, on
 the number of workers, or on interruptions of the run.
 """
 

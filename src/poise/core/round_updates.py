@@ -61,8 +61,8 @@ class RoundUpdates:
     Args:
         round: n, the number of the aggregation.
         clients: client numbers, (m,).
-        versions: the model version that each client worked on, (m,); ``round -
-            versions`` is the staleness.
+        versions: the model version that each client worked on, (m,);
+            ``round - versions`` is the staleness.
         occurrences: 0 for a client's first assignment on a version, 1 for its second, …
         base_weights: omega_i of the sampler.
         importance: p_i.
@@ -304,9 +304,8 @@ class RoundUpdates:
             result = function(block)
             if products is not None:
                 return result, []
-            small_blocks = row_blocks(
-                block, WARM
-            )  # the second read finds them in the cache
+            # the second read finds them in the cache
+            small_blocks = row_blocks(block, WARM)
             return result, [
                 torch.stack([_products(b, total), _lengths(b)]) for b in small_blocks
             ]

@@ -55,14 +55,14 @@ class SamplingDistributions:
 
     def units(self, clients: int) -> sparse.csr_array:
         """Return the whole units of each client in each distribution, (m, N), sparse."""
+        # not at the top: a node imports this module for every message
         from scipy import (
             sparse,
-        )  # not at the top: a node imports this module for every message
+        )
 
         borders = np.arange(1, self.count, dtype=np.int64) * self.room
-        cuts = np.union1d(
-            self.ends, borders
-        )  # a segment that crosses a border becomes two
+        # a segment that crosses a border becomes two
+        cuts = np.union1d(self.ends, borders)
         lengths = np.diff(cuts, prepend=0)
         owners = self.clients[np.searchsorted(self.ends, cuts - 1, side="right")]
         distributions = (cuts - 1) // self.room
@@ -83,9 +83,8 @@ class SamplingDistributions:
         r = self.units(clients).astype(np.float64) / self.room
         mean = np.asarray(r.sum(axis=0)).ravel() / m
         squares = np.asarray(r.power(2).sum(axis=0)).ravel() / m**2
-        missed = np.zeros(
-            clients
-        )  # log P(in no draw); -inf for a client that fills a distribution
+        # log P(in no draw); -inf for a client that fills a distribution
+        missed = np.zeros(clients)
         with np.errstate(divide="ignore"):
             np.add.at(missed, r.indices, np.log1p(-r.data))
 

@@ -136,8 +136,9 @@ class SensitivityProbe:
     The value is on the client's first row; its other rows have 0. Let D be the
     direction, O the sum of all coefficients, C the sum of c's own ``omega_k Delta_k``,
     and W the sum of c's coefficients. The step without c scales the other clients'
-    coefficients to the same total O, so the difference is ``D - O/(O - W) (D - C) = (O
-    C - W D)/(O - W)``. A cohort of c alone is compared with no step.
+    coefficients to the same total O, so the difference is
+    ``D - O/(O - W) (D - C) = (O C - W D)/(O - W)``. A cohort of c alone is compared
+    with no step.
 
     Args:
         lr: the server's learning rate.
@@ -161,9 +162,7 @@ class SensitivityProbe:
 
 
 def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
-    """Evaluate the formula of `SensitivityProbe` with lr = 1, for some rows (None:
-    all).
-    """
+    """Evaluate the formula of `SensitivityProbe` with lr = 1, for these rows or for all."""
     import torch
 
     wanted = np.arange(len(updates.clients)) if rows is None else rows

@@ -52,8 +52,9 @@ class SamplerTraits:
 class SolverTraits:
     """Guarantees about the local steps of a client.
 
-    If ``gradient_steps`` is true, a step is ``w <- w - rate (g_i(w) + weight_decay w +
-    pull (w - theta))``, up to the declared momentum and clipping.
+    If ``gradient_steps`` is true, a step is
+    ``w <- w - rate (g_i(w) + weight_decay w + pull (w - theta))``, up to the declared
+    momentum and clipping.
     """
 
     gradient_steps: bool = False

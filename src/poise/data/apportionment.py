@@ -34,8 +34,8 @@ def apportion(weights: NDArray[np.float64], totals: Ints, capacity: Ints) -> Int
 
     Row i sums to ``totals[i]``. The rest that a full column cannot take goes to the
     columns with room, again in proportion to their weights, or in proportion to the
-    room if these weights are all zero. The caller makes sure that ``capacity.sum(1) >=
-    totals``.
+    room if these weights are all zero. The caller makes sure that
+    ``capacity.sum(1) >= totals``.
 
     >>> apportion(np.array([[0.9, 0.1, 0.0]]), np.array([10]), np.array([[5, 3, 9]]))
     array([[5, 3, 2]])

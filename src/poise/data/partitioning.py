@@ -90,9 +90,8 @@ def deal(
         return StoredHoldings.of([rows[part] for part in parts]), keys
     labels = pool.train.labels.numpy()[rows]
     if rule in POPULATIONS.values():
-        assert (
-            clients is not None
-        )  # only by-key takes the number of clients from the data
+        # only by-key takes the number of clients from the data
+        assert clients is not None
         population: Population = rule(
             PopulationRequest(labels, clients, seed), **options
         )

@@ -63,9 +63,8 @@ class RealTime:
     reports: frozenset[str] = frozenset()
     end: float = np.inf
     stop: Callable[[], bool] = lambda: False
-    _answer_times: dict[Key, float] = field(
-        default_factory=dict
-    )  # inf while unanswered
+    # inf while unanswered
+    _answer_times: dict[Key, float] = field(default_factory=dict)
 
     prefetchable = False
 
@@ -89,9 +88,8 @@ class RealTime:
     ) -> tuple[Step, InFlight]:
         """Hand out the new work, and wait until a step of the clock is due."""
         in_flight = state.in_flight
-        began = (
-            self.backend.seconds() - in_flight.now
-        )  # time continues where the last step ended
+        # time continues where the last step ended
+        began = self.backend.seconds() - in_flight.now
         self._cap_answer_times(in_flight.now)
         assignments = (*in_flight.assignments, *started)
         self._hand_out(assignments, state)

@@ -1,8 +1,8 @@
 """Exports of runs to TensorBoard and MLflow; all values come from the ledger.
 
 `tensorboard` and `mlflow` export an existing run. `Live` is a callback of `poise.train`
-that exports rounds during training. Each needs its extra: ``pip install
-'poise[tensorboard]'``, ``pip install 'poise[mlflow]'``.
+that exports rounds during training. Each needs its extra:
+``pip install 'poise[tensorboard]'``, ``pip install 'poise[mlflow]'``.
 """
 
 from poise.exports.live import Live

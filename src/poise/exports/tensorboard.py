@@ -50,9 +50,8 @@ class TensorBoard:
             ) from error
         self._writer = SummaryWriter(str(self.folder))
         lines = run.meta["experiment"].splitlines()
-        code_block = "\n".join(
-            f"    {line}" for line in lines
-        )  # indented: code in Markdown
+        # indented: code in Markdown
+        code_block = "\n".join(f"    {line}" for line in lines)
         self._writer.add_text("experiment", code_block, 0)
 
     def write(self, numbers: Iterable[Scalar]) -> None:

@@ -71,12 +71,12 @@ def absolute_deviation_bounds(
     delta: float = 0.0,
     printed: bool = False,
 ) -> tuple[float, float]:
-    """Bounds of the expected mean of |eigenvalue after - before| [Buttaci 2024, Prop.
-    3.4].
+    """Bounds of the expected mean of |eigenvalue after - before|.
 
-    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the
-        homogeneities] =
-    (2 - eps) theta N.
+    Below: ``2 N E|S|``, S normal with mean ``-eps theta / 2``. Above:
+    ``2 N E[sum of the homogeneities] = (2 - eps) theta N``.
+
+    Source: [Buttaci 2024, Prop. 3.4].
     """
     _check(phi, clients, delta)
     n = clients

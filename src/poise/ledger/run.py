@@ -278,9 +278,8 @@ class Run:
         values = self._query(
             f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row"
         )
-        return np.array(
-            values, dtype=COLUMNS
-        )  # a loss that was not reported, None, becomes nan
+        # a loss that was not reported, None, becomes nan
+        return np.array(values, dtype=COLUMNS)
 
     @cached_property
     def weights(self) -> Floats:

@@ -110,9 +110,8 @@ def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
         )
     if version != str(VERSION) and "readings" in _tables(connection):
         (read_only,) = connection.execute("PRAGMA query_only").fetchone()
-        connection.execute(
-            "PRAGMA query_only = OFF"
-        )  # a temporary view changes nothing on disk
+        # a temporary view changes nothing on disk
+        connection.execute("PRAGMA query_only = OFF")
         connection.execute(
             "CREATE TEMP VIEW IF NOT EXISTS measurements AS SELECT * FROM main.readings"
         )

@@ -28,8 +28,8 @@ class Layers:
     match all trainable parameters, raise `IncompatibleParts`.
 
     Args:
-        patterns: one or more patterns; in Python also as arguments, ``Layers("head",
-            "norm?")``.
+        patterns: one or more patterns; in Python also as arguments,
+            ``Layers("head", "norm?")``.
 
     Source: [Arivazhagan 2019]; [Collins 2021].
 

@@ -71,9 +71,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_options(self)
+        # behind __init__
         check_budget(
             self.sigma, self.epsilon, self.delta, self.calibration, stacklevel=4
-        )  # behind __init__
+        )
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Budget:
@@ -120,9 +121,10 @@ class Budget:
 
     def tracker(self, solver: Solver, server: Server, importance: Floats) -> Psi:
         """Return an empty tracker of sensitivities, with the rules of this budget."""
+        # not at the top: the options do not need NumPy
         from poise.core.sensitivity import (
             Psi,
-        )  # not at the top: the options do not need NumPy
+        )
 
         rate = traits_of(server, ServerTraits).rate
         return Psi(

@@ -1,8 +1,8 @@
 """The Gaussian mechanism, calibrated exactly: how much noise hides a change of the model.
 
 Two normal distributions with standard deviation sigma and means at distance Psi are
-(epsilon, delta)-indistinguishable. The pairs (epsilon, delta) depend on ``r = Psi /
-sigma`` alone.
+(epsilon, delta)-indistinguishable. The pairs (epsilon, delta) depend on
+``r = Psi / sigma`` alone.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ def privacy_curve(r: float, epsilon: float) -> float:
 
     Source: [Balle 2018, Thm 8].
     """
+    # not at the top: training does not need it
     from scipy.special import (
         log_ndtr,
         ndtr,
-    )  # not at the top: training does not need it
+    )
 
     require(
         r >= 0 and epsilon >= 0,

@@ -150,14 +150,14 @@ def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
     """
     room = int(units.sum())
     rest = (m * units) % room
-    leaves = np.flatnonzero(
-        rest
-    )  # clients that fill whole distributions alone are not clustered
+    # clients that fill whole distributions alone are not clustered
+    leaves = np.flatnonzero(rest)
     if len(leaves) < 2:
         return [leaves]
+    # imported here: slow, and only used here
     from scipy.cluster.hierarchy import (
         linkage,
-    )  # imported here: slow, and only used here
+    )
     from scipy.spatial.distance import pdist
 
     tree = linkage(pdist(alike[leaves]), "ward")

@@ -35,8 +35,7 @@ class ClusteredBySize:
         independent_draws: a client drawn twice works twice, each time on other batches.
 
     Source: [Fraboni 2023, §3.4, Alg. 2] (in whole numbers, with the errors of the
-    printed text
-        corrected).
+    printed text corrected).
 
     >>> ClusteredBySize(2).distributions([3, 2, 1]).round(3)
     array([[1.   , 0.   , 0.   ],

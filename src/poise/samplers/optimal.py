@@ -75,9 +75,8 @@ class Optimal:
         order = np.argsort(u, kind="stable")
         ascending = u[order]
         sums = np.cumsum(ascending)
-        room = (
-            m + np.arange(1, n + 1) - n
-        )  # expected clients among the l smallest scores
+        # expected clients among the l smallest scores
+        room = m + np.arange(1, n + 1) - n
         fits = (room > 0) & (room * ascending <= sums * (1 + 1e-12))
         smallest = int(np.flatnonzero(fits)[-1]) + 1
         total = sums[smallest - 1]

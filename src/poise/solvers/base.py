@@ -144,9 +144,8 @@ def clipped(norm: float) -> Transform:
 
     def transform(gradients: Stack, weights: Stack) -> Stack:
         length = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
-        return gradients.mul_(
-            (norm / length).clamp_(max=1.0)
-        )  # for length 0, inf clamps to 1
+        # for length 0, inf clamps to 1
+        return gradients.mul_((norm / length).clamp_(max=1.0))
 
     return transform
 

@@ -23,8 +23,9 @@ class FedDyn(LocalSGD):
     """Local SGD on ``L_i(w) - <l_i, w> + alpha/2 |w - theta|^2``.
 
     Steps follow ``g_i(w) - l_i + alpha (w - theta)``. After its work, a client sets
-    ``l_i <- l_i - alpha Delta_i``. The server keeps ``h <- h - alpha sum_{i in S} p_i
-    Delta_i`` and adds ``-h/alpha`` to the aggregated direction.
+    ``l_i <- l_i - alpha Delta_i``. The server keeps
+    ``h <- h - alpha sum_{i in S} p_i Delta_i`` and adds ``-h/alpha`` to the aggregated
+    direction.
 
     Args:
         alpha: strength of the regulariser. The other options are those of `SGD`.

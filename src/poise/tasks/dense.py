@@ -31,9 +31,8 @@ ELEMENTWISE = (
     nn.Hardtanh,
     nn.ReLU6,
 )
-CACHE = (
-    8 * 2**20
-)  # bytes of parameters, gradients and samples that one call should touch
+# bytes of parameters, gradients and samples that one call should touch
+CACHE = 8 * 2**20
 
 
 @dataclass(frozen=True)

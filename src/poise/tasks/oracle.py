@@ -289,9 +289,8 @@ class SampleOracle:
         }
 
     def _tests(self, clients: Ints) -> Shards:
-        assert isinstance(
-            self.federation, HasClientTests
-        )  # `metrics` names these metrics only then
+        # `metrics` names these metrics only then
+        assert isinstance(self.federation, HasClientTests)
         return self.federation.client_test_shards(clients)
 
     def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:

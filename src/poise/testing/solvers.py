@@ -32,9 +32,9 @@ def check_solver(
     size only; the start is not modified; replay is identical; a client's result does
     not depend on the other rows of the stack. A quadratic client that works repeatedly
     ends at the optimum of its penalised loss, ``c o / (c + weight_decay)``, which is a
-    fixed point without momentum. Declared traits are true (a plain gradient step is ``w
-    - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant, and a
-    solver that sends only updates keeps no state).
+    fixed point without momentum. Declared traits are true (a plain gradient step is
+    ``w - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant,
+    and a solver that sends only updates keeps no state).
 
     Args:
         solver: the solver.

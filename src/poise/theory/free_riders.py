@@ -1,9 +1,9 @@
 """The Ornstein-Uhlenbeck model of a federation with free-riders [Fraboni 2023, ch. 6].
 
-A fair client j starts from theta and returns ``eta_j theta + (1 - eta_j) theta*_j +
-rho_j N(0, 1)``, independently in every coordinate; free-riders return theta, or ``theta
-+ phi N(0, 1)``. N is the number of all declared samples, M_K the number that
-free-riders declare.
+A fair client j starts from theta and returns
+``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``, independently in every
+coordinate; free-riders return theta, or ``theta + phi N(0, 1)``. N is the number of all
+declared samples, M_K the number that free-riders declare.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def ornstein_uhlenbeck(
 ) -> FairClients:
     r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is FedAvg).
 
-    ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``, ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j
-    + mu)``, ``rho_j^2 = (lr/S) sigma_j^2 / (2 (r_j + mu)) (1 - gamma_j^2)``.
+    ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``,
+    ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j + mu)``,
+    ``rho_j^2 = (lr/S) sigma_j^2 / (2 (r_j + mu)) (1 - gamma_j^2)``.
 
     Args:
         samples: M_j of each fair client.
@@ -128,9 +129,9 @@ def difference(
     r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
 
     ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h =
-    `contraction`, ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta -
-    theta*_j) + theta*_j])``, ``nu = sum_j M_j/(N - M_K) rho_j zeta_j`` and ``nu~ =
-    sum_j (M_j/N) rho_j zeta~_j``.
+    `contraction`,
+    ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta - theta*_j) + theta*_j])``,
+    ``nu = sum_j M_j/(N - M_K) rho_j zeta_j`` and ``nu~ = sum_j (M_j/N) rho_j zeta~_j``.
 
     Args:
         fair: the fair clients.
@@ -172,10 +173,13 @@ def asymptotic_variance(
     r"""The exact variance of theta~ - theta after many rounds.
 
     theta~ and theta are the models of two independent runs, with and without
-    free-riders: ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j
-    rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)`` with ``eps_f = sum_J M_j eta_j/(N
-    - M_K)`` and h = `contraction`. Each run is a first-order autoregression. Without
-    disguise the variance falls as M_K grows.
+    free-riders:
+
+        sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2)
+            + [sum_J (M_j rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)
+
+    with ``eps_f = sum_J M_j eta_j/(N - M_K)`` and h = `contraction`. Each run is a
+    first-order autoregression. Without disguise the variance falls as M_K grows.
 
     Args:
         fair: the fair clients.
@@ -207,8 +211,8 @@ def printed_variance(
 ) -> float:
     r"""The variance of theta~ - theta as Theorems 6.2, 6.3 and Corollary 6.1 print it.
 
-    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 /
-    (1 - h^2)``; equals `asymptotic_variance` only where M_K = 0.
+    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``;
+    equals `asymptotic_variance` only where M_K = 0.
 
     Args:
         fair: the fair clients.

@@ -46,9 +46,9 @@ def local_progress(
 ) -> Floats:
     """``a_i = |a_i|_1``: the number of plain gradient steps that K_i local steps equal.
 
-    K without momentum; with momentum b the k-th gradient moves the model by ``(1 -
-    b^(K-k)) / (1 - b)`` in total; with FedProx's pull ``c = lr * mu`` by ``(1 -
-    c)^(K-1-k)``.
+    K without momentum; with momentum b the k-th gradient moves the model by
+    ``(1 - b^(K-k)) / (1 - b)`` in total; with FedProx's pull ``c = lr * mu`` by
+    ``(1 - c)^(K-1-k)``.
 
     Args:
         steps: K_i.

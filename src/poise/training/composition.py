@@ -141,17 +141,15 @@ class Composition:
             self.unlearning is not None
             and self.unlearning.contraction(self.parts.solver) == 1
         ):
-            limit = (
-                self.unlearning.limit
-            )  # a fading sensitivity could fall below it again
+            # a fading sensitivity could fall below it again
+            limit = self.unlearning.limit
         server = traits_of(self.parts.server, ServerTraits)
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear
         stateless = memory_of(self.parts.solver) is None
         adds_direction = server.adds and server.noise == 0 and stateless
         audit = AuditProbe(layout, self.seed, received=not (adds_direction and linear))
-        return audit, SensitivityProbe(
-            self._rate, limit
-        )  # the first computes in its pass what both need
+        # the first computes in its pass what both need
+        return audit, SensitivityProbe(self._rate, limit)
 
     @property
     def _rate(self) -> float:

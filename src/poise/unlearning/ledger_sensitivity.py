@@ -26,8 +26,8 @@ def sensitivity(
     r"""The bounded sensitivity of the model after n aggregations to every client, (R + 1, N).
 
     ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the
-    cohort of aggregation s; with ``strong_convexity`` every summand fades by ``(1 - eta
-    (lambda + mu))^K`` per round after it (FedAvg; in general by
+    cohort of aggregation s; with ``strong_convexity`` every summand fades by
+    ``(1 - eta (lambda + mu))^K`` per round after it (FedAvg; in general by
     `poise.core.sensitivity.growth`, which is above 1 in a round whose coefficients add
     up to more than 2).
 

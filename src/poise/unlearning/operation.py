@@ -184,9 +184,8 @@ def fulfil(
     # Check the clients first: a wrong request must not create a folder.
     checked_clients(request.clients, histories.root.clients, histories.unlearned)
     with locked_folder(histories.folder):
-        histories = Histories.of(
-            trained, folder
-        )  # as the request before this one left them
+        # as the request before this one left them
+        histories = Histories.of(trained, folder)
         clients = checked_clients(
             request.clients, histories.root.clients, histories.unlearned
         )

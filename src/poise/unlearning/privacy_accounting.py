@@ -135,8 +135,7 @@ def mechanism(parts: Parts) -> Mechanism:
 
 
 def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
-    """Return the releases about a client in the first ``rounds`` rounds of a run (None:
-    all).
+    """Return the releases about a client in the first ``rounds`` rounds, or in all.
 
     ``client`` is numbered as in that run. With independent draws, every round counts
     with the client's chance; otherwise only the rounds in which it took part count,
@@ -257,8 +256,8 @@ def guarantee(
 ) -> dict[str, Any]:
     """Return the guarantee of branches trained with clipping and noise, for a certificate.
 
-    If the others share the weight of a removed client, the direction moves by up to ``2
-    W C``. The epsilon of that comparison is given as well, without amplification.
+    If the others share the weight of a removed client, the direction moves by up to
+    ``2 W C``. The epsilon of that comparison is given as well, without amplification.
     """
     used = mechanism(parts_in(parse(histories.root.experiment)))
     each: dict[str, float] = {}

@@ -30,8 +30,9 @@ def restart(
 ) -> Node:
     """(zeta_r, T_r): the branch and the round that a request restarts from.
 
-    ``zeta_r`` is the first branch s with a node (s, n) of the history where ``Psi_s(n,
-    W_r) > Psi*``, else the newest branch; ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
+    ``zeta_r`` is the first branch s with a node (s, n) of the history where
+    ``Psi_s(n, W_r) > Psi*``, else the newest branch;
+    ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
 
     The new node replaces the old node of its branch, so it must also cover the clients
     unlearned before. It does where sensitivities only rise, because it lies before a

@@ -32,8 +32,7 @@ class Switch:
         stages: ``[(until, weighting), …]``; ``until`` of the last stage is None or inf.
 
     Source: [Mansour 2022, §3.2, §4.7] (FedSoftBetterAvg = soft-min, then proportional
-    from round 20
-        on).
+    from round 20 on).
 
     >>> import numpy as np
     >>> from poise.weightings import Max, Proportional

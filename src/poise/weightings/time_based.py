@@ -72,9 +72,8 @@ class TimeBased:
         _, inverse, counts = np.unique(
             updates.clients, return_inverse=True, return_counts=True
         )
-        rows = counts[inverse].astype(
-            np.float64
-        )  # the rows of one client share its weight
+        # the rows of one client share its weight
+        rows = counts[inverse].astype(np.float64)
         weights = updates.importance * (updates.round + 1) / (participations * rows)
         return np.asarray(weights, dtype=np.float64)
 

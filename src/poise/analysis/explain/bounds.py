@@ -125,9 +125,7 @@ def _sampled(
 def _late(
     context: ExplainContext, constants: Constants, steps: int, rounds: float
 ) -> list[Terms]:
-    """The bound for fixed durations and clients that restart at once [Fraboni 2023, ch.
-    4].
-    """
+    """The bound of [Fraboni 2023, ch. 4] for fixed durations and immediate restarts."""
     scheme = context.scheme
     problem = constants.problem()
     clock = traits_of(context.parts.clock, ClockTraits)

@@ -84,9 +84,8 @@ def fixed_point(
             np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST))
         )
 
-    first = np.log(
-        np.maximum(theory.normalised(scheme.mean), LEAST)
-    )  # where the run starts
+    # where the run starts
+    first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))
     try:
         logs = anderson(apart, first, M=5, f_tol=CLOSE, maxiter=MOST)
     except (NoConvergence, ValueError, FloatingPointError):

@@ -36,9 +36,8 @@ class Schedule:
     age: float  # mean staleness
     sums: Floats  # (aggregations,) sum of the coefficients
     squares: Floats  # (N,) sum of squared coefficients
-    lengths: Floats = field(
-        default_factory=lambda: np.zeros(0)
-    )  # (batches,) aggregations in each
+    # (batches,) aggregations in each
+    lengths: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def mean(self) -> Floats:

@@ -59,9 +59,8 @@ class StopFlag:
                     {"error": "stopped", "hint": "all finished rounds are saved"}
                 )
             sys.stdout.flush()
-            os._exit(
-                INTERRUPTED
-            )  # a normal exit would wait for workers in the middle of a round
+            # a normal exit would wait for workers in the middle of a round
+            os._exit(INTERRUPTED)
         self.raised = True
         remark("stopping at the end of this round (press Ctrl-C again to stop at once)")
 

@@ -73,9 +73,8 @@ class ClientStateStore:
         before = [v for v in stored if v < used]
         unused = [v for v in stored if used < v < version]
         for old in (*before[:-SPARE], *unused):
-            self._file(run, old).unlink(
-                missing_ok=True
-            )  # a parallel request may have deleted it
+            # a parallel request may have deleted it
+            self._file(run, old).unlink(missing_ok=True)
 
     def _file(self, run: str, version: int) -> Path:
         if not NAME.fullmatch(run) or version < 0 or self.folder is None:

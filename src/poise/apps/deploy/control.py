@@ -55,9 +55,8 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
 def serve(path: str | Path) -> NoReturn:
     """Replace this process by the supervisor of the server, for systemd units and containers."""
     deployment, command = _prepare(path, nodes=False)
-    os.execve(
-        command[0], command, deployment.environment
-    )  # `belonging` reads the environment
+    # `belonging` reads the environment
+    os.execve(command[0], command, deployment.environment)
 
 
 def _prepare(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:

@@ -119,9 +119,8 @@ def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
     pid = None
     position = 0
     while True:
-        ended = pid is not None and not alive(
-            pid
-        )  # before reading, so that no last line is lost
+        # before reading, so that no last line is lost
+        ended = pid is not None and not alive(pid)
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         end_of_line = text.rfind("\n") + 1
         for line in map(json.loads, text[position:end_of_line].splitlines()):

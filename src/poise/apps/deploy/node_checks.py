@@ -84,9 +84,8 @@ def _check_file(file: Path, private: bool) -> None:
 def _check_port(file: Path, port: int) -> None:
     """Check that the node can listen on its port."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a port just released is free
+        # a port just released is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:

@@ -38,8 +38,8 @@ def registered_federation(
     """Register all nodes of an experiment; the held-out data are the server's.
 
     Args:
-        experiment: the experiment; the server does not contact clients in ``[data]
-            without``, which are not part of the federation.
+        experiment: the experiment; the server does not contact clients in
+            ``[data] without``, which are not part of the federation.
         seed: the seed of the run.
         transport: the connection to the nodes.
         patience: seconds to wait for the registrations.

@@ -19,10 +19,11 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 
 NO_DATA = "use parts that need only updates"
+# keys of [data] that do not affect a node's samples
 SERVER_KEYS = (
     "importance",
     "without",
-)  # keys of [data] that do not affect a node's samples
+)
 
 
 @dataclass(frozen=True, eq=False)

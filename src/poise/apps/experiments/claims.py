@@ -188,8 +188,8 @@ def judge(
 
     - ``at_most = r``: mean(left) <= r * mean(right).
     - ``relation = "above"`` or ``"below"``: the paired difference over seeds has that
-      sign; with ``significant = true``, its 95 % interval excludes 0; with ``every_seed
-      = true``, every single seed has that sign.
+      sign; with ``significant = true``, its 95 % interval excludes 0; with
+      ``every_seed = true``, every single seed has that sign.
     - ``within = r``: the means differ by at most the share r.
     - ``apart_at_most = x``: the means differ by at most x.
     - ``above_by = x``: the left mean is x or more above the right one.

@@ -42,9 +42,8 @@ def unlearn(
     from poise.unlearning.proof import require_proof
 
     with library.open(name) as run, views.opened(run) as histories:
-        cost = options.cost(
-            run, histories
-        )  # raises the errors of the command before it starts
+        # raises the errors of the command before it starts
+        cost = options.cost(run, histories)
         require_proof(cost.not_proved, options.heuristic)
         training = histories.root.path
         nodes = federation.on_nodes(histories.root.experiment)

@@ -38,9 +38,8 @@ MOST_LOG = 16_000
 """Number of characters shown from the end of a log."""
 
 State = Literal["running", "done", "failed"]
-_testing = (
-    threading.Lock()
-)  # two threads that test the lock at once would see each other
+# two threads that test the lock at once would see each other
+_testing = threading.Lock()
 
 
 class Busy(PoiseError):

@@ -167,9 +167,8 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     tables.pop("attacks", None)
     if parts.attacks:
         tables["attacks"] = [describe(attack) for attack in parts.attacks]
-    tables["run"].pop(
-        "start", None
-    )  # branches start from a given model; this run starts anew
+    # branches start from a given model; this run starts anew
+    tables["run"].pop("start", None)
     return tomli_w.dumps(tables)
 
 

@@ -15,9 +15,8 @@ from poise.core.errors import UpdateRefused
 from poise.core.vectors import Vector
 
 RAW = "poise.raw"  # how an array is stored: its bytes, little endian, without a header
-MAX_FACT_BYTES = (
-    1 << 20
-)  # limit for the JSON facts of a message; tensors have their own limits
+# limit for the JSON facts of a message; tensors have their own limits
+MAX_FACT_BYTES = 1 << 20
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (

@@ -92,9 +92,10 @@ class FlowerNodes:
     transport: Transport
     options: Flower
     _outbox: Outbox = field(init=False, repr=False)
+    # by nonce: the request and its pieces of work
     _requested: dict[str, tuple[WorkRequest, list[Key]]] = field(
         default_factory=dict, repr=False
-    )  # by nonce: the request and its pieces of work
+    )
     _replies: dict[Key, CheckedReply] = field(default_factory=dict, repr=False)
     _payload_form: PayloadForm | None = field(default=None, repr=False)
     _answered: set[str] = field(default_factory=set, repr=False)  # nonces

@@ -61,9 +61,8 @@ class Incoming:
     """A reply whose pieces are still arriving."""
 
     metadata: Any
-    missing: list[
-        str
-    ]  # ids of the missing pieces, in the order in which nodes send them
+    # ids of the missing pieces, in the order in which nodes send them
+    missing: list[str]
     max_bytes: int
     pieces: dict[str, bytes] = field(default_factory=dict)
     received_bytes: int = 0
@@ -74,9 +73,8 @@ class ReplyReceiver:
     """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their request."""
 
     grid: Any
-    _max_bytes: dict[str, int] = field(
-        default_factory=dict, repr=False
-    )  # by id of the request
+    # by id of the request
+    _max_bytes: dict[str, int] = field(default_factory=dict, repr=False)
     _incoming: dict[str, Incoming] = field(default_factory=dict, repr=False)
     _response_limit: float = field(default=float("inf"), repr=False)
 

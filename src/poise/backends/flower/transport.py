@@ -15,11 +15,12 @@ from poise.core.errors import InvalidOption, UpdateRefused
 
 PAUSE = 0.2  # seconds between two checks for replies
 CRASHES = 3  # how often the server repeats a request after the app on the node failed
+# Flower's errors for an absent node: message, reply, or node unavailable
 AWAY = (
     3,
     4,
     5,
-)  # Flower's errors for an absent node: message, reply, or node unavailable
+)
 # Seconds of silence after which the server checks whether a node restarted; doubled
 # every time.
 SILENCE = 45.0
@@ -128,9 +129,8 @@ class Outbox:
 
     transport: Transport
     _pending: dict[str, _Pending] = field(default_factory=dict)  # by nonce
-    _checks: dict[str, str] = field(
-        default_factory=dict
-    )  # Flower's message id -> nonce
+    # Flower's message id -> nonce
+    _checks: dict[str, str] = field(default_factory=dict)
 
     def put(self, client: int, request: NodeMessage, patience: float) -> str:
         """Accept a request for the next `send`; returns its nonce, the key in `collect`."""

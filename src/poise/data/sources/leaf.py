@@ -32,11 +32,12 @@ _KEYS = ("users", "num_samples", "user_data")
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
     """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples, if any.
 
-    A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …],
-    "y": […]}}}``. Vectors of a square length are images: 784 makes 1x28x28. Values are
-    not rescaled; if all are whole 255ths (grey values), they are stored as bytes. If
-    LEAF split by sample, users have their own test samples. If it split by user, the
-    test users are unseen, and their samples form the federation's test set.
+    A file is
+    ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y": […]}}}``.
+    Vectors of a square length are images: 784 makes 1x28x28. Values are not rescaled;
+    if all are whole 255ths (grey values), they are stored as bytes. If LEAF split by
+    sample, users have their own test samples. If it split by user, the test users are
+    unseen, and their samples form the federation's test set.
 
     Args:
         folder: holds ``train`` and ``test``; a relative path is searched in the data
@@ -68,9 +69,8 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
 
 
 def _located(folder: str) -> Path:
-    places = [
-        place / folder for place in folders()
-    ]  # joining an absolute path gives that path
+    # joining an absolute path gives that path
+    places = [place / folder for place in folders()]
     for place in places:
         if place.is_dir():
             return place

@@ -25,8 +25,8 @@ def usps(normalize: str = "unit") -> Source:
     """USPS, 7,291 + 2,007 digits of 16x16, with high values for ink as in MNIST.
 
     The test set is harder than the training set. The published grey values have three
-    decimals in [-1, 1]; poise stores them without loss as the integers ``1000 (v +
-    1)``, 0 … 2000.
+    decimals in [-1, 1]; poise stores them without loss as the integers
+    ``1000 (v + 1)``, 0 … 2000.
 
     Args:
         normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or

@@ -333,9 +333,8 @@ def suspicion_figure(audit: Audit, client: int) -> Figure:
     figure = empty_figure("Score of the audit", note, "aggregations", "score")
     score = audit.by_round[:, client]
     rounds = np.flatnonzero(np.isfinite(score))
-    last = (
-        bins(len(rounds), MOST_ROUNDS).edges[1:] - 1
-    )  # of every bin: scores are cumulative
+    # of every bin: scores are cumulative
+    last = bins(len(rounds), MOST_ROUNDS).edges[1:] - 1
     figure.add_trace(
         go.Scatter(
             x=rounds[last] + 1,
