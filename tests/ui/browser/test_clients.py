@@ -146,7 +146,7 @@ def test_the_graph_leads_from_clients_to_their_pages(
     assert "client 3" in page.locator("[data-clients] .hovertext").first.text_content()
     page.mouse.click(*spot)
     page.wait_for_url("**/client/lab/seed-0?client=3")
-    assert "of 10 by degree" in page.locator("tr:has-text('how typical')").inner_text()
+    assert "of 10 by degree" in page.locator("tr:has-text('typicality')").inner_text()
     drawn(page)
     picture(page, "client")
 
