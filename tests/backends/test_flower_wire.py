@@ -149,7 +149,8 @@ def test_a_payload_with_other_names_is_refused() -> None:
 
     run = trained(nodes(forge=forge), channel=TopK(0.05), rounds=1)
     assert run.refusals[0][:2] == (0, 1)
-    assert "updates instead of" in run.refusals[0][2]
+    assert "tensors [" in run.refusals[0][2]
+    assert "instead of" in run.refusals[0][2]
 
 
 def test_a_policy_that_clips_refuses_a_channel_that_encodes() -> None:

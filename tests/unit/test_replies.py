@@ -87,7 +87,7 @@ def test_a_reply_in_order_is_used() -> None:
             forged_reply(loss_after=[0.5, 0.5]),
             "loss_after, which the server did not request",
         ),
-        (forged_reply([torch.ones(6)]), "1 updates instead of 2"),
+        (forged_reply([torch.ones(6)]), "tensors ['0'] instead of ['0', '1']"),
         (
             forged_reply([torch.ones(6), torch.ones(5)]),
             "an update of shape [5] 'float32' in 20 bytes instead of [6] float32",

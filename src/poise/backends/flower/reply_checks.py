@@ -159,7 +159,10 @@ def _update_error(reply: NodeMessage, request: WorkRequest) -> str:
         for name in request.form.template
     }
     if set(reply.tensors) != expected_names:
-        return f"{len(reply.tensors)} updates instead of {len(expected_names)}"
+        return (
+            f"tensors {_short(sorted(reply.tensors))} instead of "
+            f"{_short(sorted(expected_names))}"
+        )
     for piece in range(pieces):
         error = _form_error(reply, piece, request.form) or _norm_error(
             reply, piece, request
