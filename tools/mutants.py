@@ -76,16 +76,6 @@ MARKERS = "not slow and not long"
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "engine/round.py",
-        "bytes_up=0,",
-        "1",
-    ): "the traffic is counted and put in afterwards",
-    (
-        "engine/round.py",
-        "bytes_down=0,",
-        "1",
-    ): "the traffic is counted and put in afterwards",
-    (
         "clocks/replay.py",
         "path.stat().st_mtime_ns if path.exists() else 0",
         "1",

@@ -60,6 +60,8 @@ class AlgorithmState:
 
     def landed(self, versions_in_flight: Iterable[int]) -> AlgorithmState:
         """Return the state without the sent vectors of versions that no client works on."""
+        if not self.sent:
+            return self
         still_in_flight = set(versions_in_flight)
         sent = {v: vectors for v, vectors in self.sent.items() if v in still_in_flight}
         return replace(self, sent=sent)

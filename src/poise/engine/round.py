@@ -86,11 +86,11 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
     after = applied(state, updates, direction, parts=parts)
     states = _client_states(updates, notes, parts, before=client_state)
     after = _with_client_states(after, states)
+    refusals = refused + late(step)
+    traffic = _traffic(arrivals, step, after, context)
     record = _record(
-        state, step, updates, refusals=refused + late(step), context=context
+        state, step, updates, refusals=refusals, traffic=traffic, context=context
     )
-    up, down = _traffic(arrivals, step, after, context)
-    record = replace(record, bytes_up=up, bytes_down=down)
     for client, gradient in history.add_updates(
         updates.clients.tolist(), updates.deltas
     ).items():
@@ -207,6 +207,8 @@ def applied(
 
 def _with_client_states(state: State, states: Mapping[int, NamedVectors]) -> State:
     """Return the state with new vectors of some clients."""
+    if not states:
+        return state
     client_state = {**state.algorithm_state.client_state, **states}
     algorithm_state = replace(state.algorithm_state, client_state=client_state)
     return replace(state, algorithm_state=algorithm_state)
@@ -246,16 +248,18 @@ def _record(
     step: Step,
     updates: RoundUpdates,
     refusals: tuple[Refusal, ...],
+    traffic: tuple[int, int],
     context: Context,
 ) -> Record:
-    """Return the record of the round, without its traffic and metrics."""
+    """Return the record of the round, without its metrics."""
+    bytes_up, bytes_down = traffic
     return Record(
         index=state.index,
         time=step.time,
         contributions=updates.contributions(),
         metrics={},
-        bytes_up=0,
-        bytes_down=0,
+        bytes_up=bytes_up,
+        bytes_down=bytes_down,
         in_flight=state.in_flight,
         refusals=refusals,
         measurements=measurements(context.plan.probes, updates, context.history),
