@@ -15,6 +15,7 @@ from poise.channels import TopK
 from poise.core.errors import IncompatibleParts, InvalidOption, UpdateRefused
 from poise.core.protocols import Encoded
 from poise.core.types import AttackerView, ForgedUpdate
+from poise.engine.validation import check_direction
 from poise.personal import BatchNorm
 from poise.solvers import SGD, Scaffold
 
@@ -199,3 +200,20 @@ def test_explain_counts_the_bytes_that_the_run_records(options: dict[str, Any]) 
     poise.train(fed, task, callbacks=[records.append], **given)
     assert explanation.bytes_up == sum(r.bytes_up for r in records)
     assert explanation.bytes_down == sum(r.bytes_down for r in records)
+
+
+def test_a_direction_whose_sum_overflows_is_accepted() -> None:
+    """The check looks at the sum first: only a sum that is not finite costs a second look."""
+    aggregator = poise.aggregators.WeightedSum()
+    theta = torch.zeros(2)
+    huge = torch.full((2,), 3e38)  # finite in single precision; the sum is not
+    check_direction(huge, theta, aggregator, round=0)
+    for bad in (torch.inf, -torch.inf, torch.nan):
+        with pytest.raises(
+            UpdateRefused, match="round 0: the direction of WeightedSum"
+        ):
+            check_direction(torch.tensor([bad, 1.0]), theta, aggregator, round=0)
+    with pytest.raises(UpdateRefused, match="not finite"):
+        check_direction(
+            torch.tensor([torch.inf, -torch.inf]), theta, aggregator, round=0
+        )

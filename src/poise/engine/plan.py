@@ -78,15 +78,17 @@ class Parts:
 
     def balance(self, setting: Setting) -> Floats | None:
         """Return the clock's d_i/p_i, (N,); None if the weighting does not need it."""
-        clock = self.clock
-        if "balance" not in self.weighting.needs or not isinstance(
-            clock, KnowsLongRunWeights
-        ):
+        if "balance" not in self.weighting.needs:
             return None
-        balance: Floats = setting.once(
-            "balance", lambda: clock.unbiased_weights(None, np.ones(setting.clients))
+        balance: Floats | None = setting.once(
+            "balance", lambda: self._balance(setting.clients)
         )
         return balance
+
+    def _balance(self, clients: int) -> Floats | None:
+        if not isinstance(self.clock, KnowsLongRunWeights):
+            return None
+        return self.clock.unbiased_weights(None, np.ones(clients))
 
     def adjacency(self, setting: Setting) -> Floats | None:
         """Return the importance by degree in the similarity graph, (N,); None if not needed."""
