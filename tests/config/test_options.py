@@ -293,7 +293,7 @@ def test_what_is_not_given_is_as_the_training_declared_it() -> None:
         "clients": "3,7",
         "epsilon": None,
         "delta": 0.05,
-        "secret_noise": True,
+        "seeded_noise": True,
         "heuristic": False,
     }
     made = UnlearnRequest.of(given, {"epsilon": 2.0, "delta": 0.5})
@@ -303,7 +303,7 @@ def test_what_is_not_given_is_as_the_training_declared_it() -> None:
         0.05,
         0.05,
     )
-    assert (made.noise, made.heuristic) == ("secret", False)
+    assert (made.noise, made.heuristic) == ("seeded", False)
     assert made.budget == Budget(epsilon=2.0, delta=0.05)
 
 

@@ -31,7 +31,7 @@ def test_a_branch_keeps_the_models_that_its_own_budget_restarts_from(
     ends = {"sigma": sigma, "target": 1.1, "min_rounds": 30, "max_rounds": 30}
     poise.unlearn(tmp_path / "run", [0, 10], **ends)
     before = Histories.of(poise.open_run(tmp_path / "run"))
-    decision = decide("sifu", before, (1, 11), Budget(sigma=sigma))
+    decision = decide("sifu", before, [(1,), (11,)], Budget(sigma=sigma))
     assert decision.node == decision.ideal
     assert len(before.run(1).kept) < 31
     assert poise.unlearn(tmp_path / "run", [1, 11], **ends).restart == decision.ideal

@@ -22,6 +22,8 @@ ASKED = (
     "80",
     "--target",
     "2",
+    "--seeded-noise",
+    "--heuristic",
     "--json",
 )
 

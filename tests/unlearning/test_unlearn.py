@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ SHORT: dict[str, Any] = {
     "max_rounds": 12,
     "target": 2.0,
 }  # an accuracy nobody reaches
+SEEDED: dict[str, Any] = {**SHORT, "noise": "seeded"}
 
 
 def trained(out: Path | None = None, **options: Any) -> Any:
@@ -77,11 +80,18 @@ def test_no_budget_is_scratch_and_any_budget_is_last(tmp_path: Path) -> None:
     assert nothing.restart == scratch.restart == (0, 0)
     assert np.array_equal(scratch.run.models(0), run.models(0))
     assert np.array_equal(nothing.run.model, scratch.run.model)
-    last = poise.unlearn(run, [2], method="last", out=tmp_path / "c", **SHORT)
+    last = poise.unlearn(
+        run, [2], method="last", noise="seeded", out=tmp_path / "c", **SHORT
+    )
     sigma = last.certificate["noise"]["sigma"]
     assert sigma == pytest.approx(sensitivity(run)[-1, 2] / Budget(sigma=1.0).limit)
     large = poise.unlearn(
-        run, [2], sigma=sigma * (1 + 1e-12), out=tmp_path / "d", **SHORT
+        run,
+        [2],
+        sigma=sigma * (1 + 1e-12),
+        noise="seeded",
+        out=tmp_path / "d",
+        **SHORT,
     )
     assert large.restart == last.restart == (0, 12)
     assert large.run.models(0) == pytest.approx(last.run.models(0), rel=1e-6)
@@ -192,7 +202,24 @@ def test_clients_that_cannot_be_forgotten_are_refused(
     assert not (run.path / "unlearning").exists()
 
 
-def test_the_same_request_twice_is_refused(run: Any) -> None:
+def test_the_same_request_twice_returns_the_first_result(run: Any) -> None:
+    first = poise.unlearn(run, [3], **SHORT)
+    again = poise.unlearn(run, [3], **SHORT)
+    assert (again.path, again.certificate) == (first.path, first.certificate)
+    assert [p.name for p in (run.path / "unlearning").glob("0*")] == ["001"]
+    with pytest.raises(InvalidOption, match=r"already, with epsilon = 10"):
+        poise.unlearn(run, [3], epsilon=2.0, **SHORT)
+
+
+def test_the_same_request_twice_in_memory_returns_the_first_result() -> None:
+    run = trained()
+    first = poise.unlearn(run, [3], **SHORT)
+    again = poise.unlearn(run, [3], **SHORT)
+    assert again.certificate == first.certificate
+    assert again.run is first.run
+
+
+def test_clients_that_left_cannot_leave_again(run: Any) -> None:
     poise.unlearn(run, [3], **SHORT)
     with pytest.raises(InvalidOption, match="client 3 was unlearned already"):
         poise.unlearn(run, [3, 4], **SHORT)
@@ -235,13 +262,13 @@ def test_an_interrupted_request_is_finished_by_asking_again(
     run: Any, tmp_path: Path
 ) -> None:
     shutil.copytree(run.path, tmp_path / "whole")
-    whole = poise.unlearn(tmp_path / "whole", [2], **SHORT)
+    whole = poise.unlearn(tmp_path / "whole", [2], **SEEDED)
     see, stop = stopping_after(5)
-    part = poise.unlearn(run, [2], callbacks=[see], stop=stop, **SHORT)
+    part = poise.unlearn(run, [2], callbacks=[see], stop=stop, **SEEDED)
     assert part.certificate == {}
     with pytest.raises(InvalidOption, match=r"request 1 .* is not finished"):
-        poise.unlearn(run, [4], **SHORT)
-    done = poise.unlearn(run, [2], **SHORT)
+        poise.unlearn(run, [4], **SEEDED)
+    done = poise.unlearn(run, [2], **SEEDED)
     assert np.array_equal(done.run.model, whole.run.model)
     assert done.run.digest == whole.run.digest
     assert done.certificate["guarantee"] == whole.certificate["guarantee"]
@@ -249,12 +276,12 @@ def test_an_interrupted_request_is_finished_by_asking_again(
 
 
 def test_killed_before_the_first_model_nothing_is_lost(run: Any) -> None:
-    done = poise.unlearn(run, [2], **SHORT)
+    done = poise.unlearn(run, [2], **SEEDED)
     branch = done.path.parent
     for leftover in [*branch.glob("*.sqlite*"), branch / "certificate.json"]:
         leftover.unlink()
     shutil.rmtree(branch / "models")
-    again = poise.unlearn(run, [2], **SHORT)
+    again = poise.unlearn(run, [2], **SEEDED)
     assert np.array_equal(again.run.model, done.run.model)
 
 
@@ -460,8 +487,8 @@ def test_requests_made_at_the_same_moment_do_not_undo_each_other(
     slow = operation.Histories.of
     asked: list[Any] = []
 
-    def quick_in_between(*arguments: Any) -> Any:
-        found = slow(*arguments)
+    def quick_in_between(*arguments: Any, **options: Any) -> Any:
+        found = slow(*arguments, **options)
         if not asked:
             asked.append(None)
             asked.append(poise.unlearn(run.path, [5], **SHORT))
@@ -482,6 +509,30 @@ def test_a_request_in_the_middle_without_its_certificate_is_said(run: Any) -> No
         poise.unlearning.verify(done.path)
     with pytest.raises(LedgerError, match="001 has no certificate"):
         poise.unlearn(run.path, [5], **SHORT)
+
+
+@pytest.mark.parametrize("lost", ["missing", "empty"])
+@pytest.mark.parametrize("client", [0, 1])
+def test_a_lost_certificate_is_written_anew(run: Any, lost: str, client: int) -> None:
+    for number in (0, 1):
+        poise.unlearn(run.path, [number], **SHORT)
+    file = run.path / "unlearning" / f"00{client + 1}" / "certificate.json"
+    before = file.read_bytes()
+    file.unlink()
+    if lost == "empty":
+        file.touch()
+    poise.unlearn(run.path, [client], **SHORT)
+    assert file.read_bytes() == before
+    assert poise.unlearning.verify(file)
+
+
+def test_a_broken_chain_of_digests_is_never_certified(run: Any) -> None:
+    with contextlib.closing(sqlite3.connect(run.path / "ledger.sqlite")) as database:
+        database.execute("UPDATE contributions SET norm = norm + 1 WHERE n = 5")
+        database.commit()
+    with pytest.raises(LedgerError, match="round 5"):
+        poise.unlearn(run.path, [2], **SHORT)
+    assert not (run.path / "unlearning").exists()
 
 
 @pytest.mark.parametrize(

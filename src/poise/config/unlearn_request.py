@@ -15,11 +15,12 @@ from typing import Any, Literal, cast, get_args
 
 from poise.config.entries import entries_of, values_of
 from poise.core.errors import InvalidOption, require
-from poise.core.options import check_keys, option, options_of
-from poise.privacy.budget import Budget
+from poise.core.options import check_keys, option
+from poise.privacy.budget import Budget, UnlearningPlan
 
 Method = Literal["sifu", "scratch", "fine-tune", "last", "dp", "fed-accum"]
 Noise = Literal["seeded", "secret"]
+Guarantee = Literal["each", "group"]
 
 METHODS: tuple[str, ...] = get_args(Method)
 
@@ -95,14 +96,20 @@ class UnlearnRequest(Budget):
         label="continue where the bound has no proof",
         advanced=True,
     )
+    guarantee: Guarantee = option(
+        "each",
+        "``each`` guarantees (epsilon, delta) for every client of the request by itself; ``group`` "
+        "for all of them together, which restarts earlier.",
+    )
     noise: Noise = option(
-        "seeded",
-        "``seeded`` draws the noise from the run's seed: the result is reproducible, and anyone "
-        "who has the run knows the noise. ``secret`` draws a seed that poise does not keep; the "
-        "certificate only commits to it.",
-        key="secret_noise",
-        switch="secret",
-        label="secret noise, drawn from a seed that poise does not keep",
+        "secret",
+        "``secret`` draws a seed that poise does not keep; the certificate only commits to it. "
+        "``seeded`` draws the noise from the run's seed, for tests: the result is reproducible, "
+        "and the noise hides nothing from anyone who knows the seed.",
+        key="seeded_noise",
+        switch="seeded",
+        label="noise from the run's seed, for tests: it hides nothing from anyone who knows the "
+        "seed",
         advanced=True,
     )
     measure_forgotten: bool = option(
@@ -143,8 +150,8 @@ class UnlearnRequest(Budget):
         """
         entries = entries_of(cls)
         check_keys(given, entries, "a request")
-        check_keys(declared or {}, options_of(Budget), "[unlearning]")
-        return cls(**{**(declared or {}), **values_of(given, entries)})
+        inherited = UnlearningPlan.of(declared or {}).budget.table()
+        return cls(**{**inherited, **values_of(given, entries)})
 
     @property
     def budget(self) -> Budget:

@@ -5,9 +5,10 @@ Source: [Fraboni 2023, eq. 5.8 and 5.11].
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,27 @@ if TYPE_CHECKING:
 MOVED = "moved"
 """The name of the measurement: the distance between the step made and the step without a client."""
 
+Group: TypeAlias = tuple[int, ...]
+"""Clients that are unlearned together, sorted."""
+
+
+def group_measurement(index: int) -> str:
+    """Return the name of the measurement of a declared group."""
+    return f"{MOVED} by group {index}"
+
+
+def recorded_groups(meta: Mapping[str, str]) -> tuple[Group, ...]:
+    """Return the declared groups in the metadata of a ledger."""
+    return tuple(tuple(group) for group in json.loads(meta.get("groups", "[]")))
+
 
 @dataclass
 class Psi:
     """Psi(n, i) after the records so far; 0 for a client that never contributed.
 
     Every round sets ``Psi <- growth Psi + moved`` for each client. ``growth`` is 1 for
-    FedAvg (eq. 5.8) and ``decay^K`` if local steps contract (eq. 5.11); see `growth`.
+    FedAvg (eq. 5.8) and ``decay^K`` if local steps contract (eq. 5.11); see `growth` and
+    `growth_without_each`.
 
     Args:
         decay: the factor ``1 - eta (lambda + mu)`` by which one local step contracts; 1
@@ -36,6 +51,7 @@ class Psi:
         importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort;
             None counts the share.
         lr: the server's learning rate.
+        groups: declared groups; ``values`` has an entry for each.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
@@ -48,9 +64,10 @@ class Psi:
     """
 
     decay: float = 1.0
-    values: dict[int, float] = field(default_factory=dict)
+    values: dict[int | Group, float] = field(default_factory=dict)
     importance: Floats | None = None
     lr: float = 1.0
+    groups: tuple[Group, ...] = ()
 
     def add(self, record: Record) -> float:
         """Add one more round; return its growth.
@@ -63,10 +80,22 @@ class Psi:
         weights = np.array([c.coefficient for c in record.contributions])
         moved = record.measurements.get(MOVED, np.full(len(clients), np.nan))
         steps = min(c.steps for c in record.contributions)
+        for index, group in enumerate(self.groups):
+            name = group_measurement(index)
+            distance = float(record.measurements.get(name, np.full(1, np.inf)).sum())
+            factor = self._growth_without(group, clients, weights=weights, steps=steps)
+            self.values[group] = factor * self.of(group) + distance
         return self.take(clients, weights, moved, steps)
 
+    def _growth_without(
+        self, group: Group, clients: Ints, *, weights: Floats, steps: int
+    ) -> float:
+        """Return the growth of a round without the clients of a group."""
+        rates = self.lr * weights
+        return growth_without(np.isin(clients, group), rates, self.decay**steps)
+
     def take(self, clients: Ints, weights: Floats, moved: Floats, steps: int) -> float:
-        """Add one more round from columns; return its growth.
+        """Add one more round from columns; return the growth for clients outside of it.
 
         Args:
             clients: the clients that contributed, (m,).
@@ -74,21 +103,24 @@ class Psi:
             moved: their measurements, (m,).
             steps: the smallest number of local steps of a client.
         """
-        factor = growth(self.lr * weights, self.decay**steps)
-        if factor != 1:
-            self.values = {
-                client: factor * value for client, value in self.values.items()
-            }
+        rates = self.lr * weights
+        contraction = self.decay**steps
+        outside = growth(rates, contraction)
+        if outside != 1 or contraction != 1 or (rates < 0).any():
+            inside = growth_without_each(clients, rates, contraction)
+            for client, value in self.values.items():
+                if isinstance(client, int):
+                    self.values[client] = inside.get(client, outside) * value
         if self.importance is not None:
             moved = moved * _optimism(clients, weights, self.importance)
         for client, distance in zip(clients.tolist(), moved.tolist(), strict=True):
             if np.isnan(distance):
                 distance = np.inf
             self.values[client] = self.values.get(client, 0.0) + distance
-        return factor
+        return outside
 
-    def of(self, client: int) -> float:
-        """Psi of one client."""
+    def of(self, client: int | Group) -> float:
+        """Psi of one client, or of a declared group."""
         return self.values.get(client, 0.0)
 
 
@@ -108,11 +140,61 @@ def growth(weights: Floats, contraction: float) -> float:
     >>> growth(np.array([1.5, 1.5]), 1.0)
     2.0
     """
-    plus = float(weights[weights > 0].sum())
-    minus = float(weights[weights < 0].sum())
+    plus = weights[weights > 0].sum(keepdims=True)
+    minus = weights[weights < 0].sum(keepdims=True)
+    return float(_growth_of_sums(plus, minus, contraction)[0])
+
+
+def growth_without_each(
+    clients: Ints, weights: Floats, contraction: float
+) -> dict[int, float]:
+    """Return, for every client of a round, the growth of the round without that client.
+
+    The sensitivity of a client bounds the distance to a training without it, in which
+    the others' coefficients are scaled to the same total. A client that was alone has
+    factor 1: without it, the round makes no step.
+
+    >>> growth_without_each(np.array([4]), np.array([1.0]), 0.25)
+    {4: 1.0}
+    >>> growth_without_each(np.array([4, 7]), np.array([0.5, 0.5]), 0.25)
+    {4: 0.25, 7: 0.25}
+    """
+    unique, owner = np.unique(clients, return_inverse=True)
+    plus = _sums_of_others(owner, np.maximum(weights, 0))
+    minus = _sums_of_others(owner, np.minimum(weights, 0))
+    others = np.rint(_sums_of_others(owner, (weights != 0).astype(np.float64)))
+    rest = plus + minus
+    steps = (others > 0) & (rest != 0)
+    scale = np.where(steps, weights.sum() / np.where(steps, rest, 1.0), 0.0)
+    scaled = np.stack([plus * scale, minus * scale])
+    factors = _growth_of_sums(scaled.max(axis=0), scaled.min(axis=0), contraction)
+    return dict(zip(unique.tolist(), factors.tolist(), strict=True))
+
+
+def growth_without(
+    removed: NDArray[np.bool_], weights: Floats, contraction: float
+) -> float:
+    """Return the growth of a round without the removed rows.
+
+    >>> growth_without(np.array([True, True]), np.array([0.5, 0.5]), 0.25)
+    1.0
+    """
+    if not removed.any():
+        return growth(weights, contraction)
+    without = growth_without_each(removed.astype(np.int64), weights, contraction)
+    return without[1]
+
+
+def _sums_of_others(owner: Ints, values: Floats) -> Floats:
+    """Return, for every owner, the sum of the values of the other owners."""
+    return np.asarray(values.sum() - np.bincount(owner, values))
+
+
+def _growth_of_sums(plus: Floats, minus: Floats, contraction: float) -> Floats:
+    """Return `growth` from the sums of the positive and of the negative weights."""
     highest = 1 - plus * (1 - contraction) - minus
     lowest = 1 - plus - minus * (1 - contraction)
-    return max(highest, -lowest)
+    return np.asarray(np.maximum(highest, -lowest))
 
 
 def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:
@@ -143,12 +225,15 @@ class SensitivityProbe:
     Args:
         lr: the server's learning rate.
         limit: the probe stops measuring clients whose sensitivity is above this (nan).
+        groups: declared groups. Their values are on the first row of a member, in
+            measurements of their own.
 
     Source: [Fraboni 2023, eq. 5.8, D.23 to D.25].
     """
 
     lr: float = 1.0
     limit: float = np.inf
+    groups: tuple[Group, ...] = ()
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """Return the measurement of every row."""
@@ -158,7 +243,18 @@ class SensitivityProbe:
         distances = np.full(len(measured), np.nan)
         if measured.any():
             distances[measured] = self.lr * moved(updates, np.flatnonzero(measured))
-        return {MOVED: distances}
+        measurements = {MOVED: distances}
+        for index, group in enumerate(self.groups):
+            measurements[group_measurement(index)] = self._together(updates, group)
+        return measurements
+
+    def _together(self, updates: RoundUpdates, group: Group) -> Floats:
+        """Return the distance to the step without a group, on the first row of a member."""
+        distances = np.zeros(len(updates.clients))
+        members = np.isin(updates.clients, group)
+        if members.any():
+            distances[members.argmax()] = self.lr * moved_together(updates, members)
+        return distances
 
 
 def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
@@ -187,6 +283,14 @@ def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
     distances = np.zeros(len(updates.clients))
     distances[first] = _quotients(updates, first, weight=weight, numerators=numerators)
     return np.asarray(distances[wanted])
+
+
+def moved_together(updates: RoundUpdates, members: NDArray[np.bool_]) -> float:
+    r"""Return ``| Delta(S) - Delta(S \ W) |`` of the clients W of these rows.
+
+    Source: [Fraboni 2023, eq. 5.8], for a group instead of a client.
+    """
+    return _against_others(updates, ~members)
 
 
 def _quotients(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from poise.core.errors import require, suggest
-from poise.core.sensitivity import Psi
+from poise.core.sensitivity import Group, Psi
 from poise.core.types import Record
 from poise.ledger.models import Keep
 
@@ -40,16 +40,18 @@ class Retention:
         self._held = set(held)
         self._limit = limit
         self._psi = psi or Psi()
-        self._restart: dict[
-            int, int
-        ] = {}  # by client beyond the limit: the last version within it
+        # by client or group beyond the limit: the last version within it
+        self._restart: dict[int | Group, int] = {}
 
     def follow(self, record: Record) -> None:
         """Take in a record: update which clients are beyond the limit, and their restart model."""
         if self.keep != "unlearnable":
             return
         all_changed = self._psi.add(record) != 1
-        changed: Iterable[int] = {c.client for c in record.contributions}
+        changed: Iterable[int | Group] = {
+            *(c.client for c in record.contributions),
+            *self._psi.groups,
+        }
         if all_changed:
             changed = self._psi.values
         for client in changed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
+from poise.core.sensitivity import Group, recorded_groups
 from poise.core.types import HELD, PERSONAL, Assignment, Floats, Step
 from poise.ledger import client_states, models, rows, schema
 from poise.ledger.recovery import good_entries
@@ -214,6 +215,11 @@ class Run:
     def keeps_updates(self) -> bool:
         """Whether the run kept its updates."""
         return "keep_updates" in self.meta
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups whose sensitivity training measured, as ``[unlearning] groups`` says."""
+        return recorded_groups(self.meta)
 
     @cached_property
     def times(self) -> Floats:

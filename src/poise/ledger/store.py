@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.errors import LedgerError
-from poise.core.sensitivity import Psi
+from poise.core.sensitivity import Psi, recorded_groups
 from poise.core.types import Record
 from poise.ledger import client_states, models, rows, schema
 from poise.ledger.files import hint, write_whole
@@ -283,6 +283,7 @@ class Ledger:
                 float(meta.get("fading", 1.0)),
                 importance=self.array("optimism"),
                 lr=float(meta.get("rate", 1.0)),
+                groups=recorded_groups(meta),
             )
             self._rule = Retention(
                 meta.get("keep", "last"),  # type: ignore[arg-type]

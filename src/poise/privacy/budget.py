@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, fields
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from poise.core.errors import IncompatibleParts
+from poise.core.errors import IncompatibleParts, require
 from poise.core.options import check_keys, check_options, option, options_of
 from poise.core.traits import ServerTraits, SolverTraits, traits_of
 from poise.privacy.gaussian import Calibration, check_budget, sensitivity_budget
 
 if TYPE_CHECKING:
+    from poise.core.curvature import Curvature
     from poise.core.protocols import Server, Solver
     from poise.core.sensitivity import Psi
     from poise.core.types import Floats
@@ -97,15 +99,23 @@ class Budget:
             name: value for name, value in asdict(self).items() if value is not None
         }
 
-    def contraction(self, solver: Solver) -> float:
-        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1 without mu.
+    def contraction(self, solver: Solver, curvature: Curvature | None = None) -> float:
+        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1.
 
-        Raises if the corollary does not hold for this solver.
+        Without ``strong_convexity``, the weight decay lambda of plain SGD contracts
+        where the losses are known to be convex and ``eta (L + lambda) <= 1``. Raises if
+        ``strong_convexity`` is given and the corollary does not hold for this solver.
         """
-        if self.strong_convexity is None:
-            return 1.0
         traits = traits_of(solver, SolverTraits)
-        if not traits.plain_gradient or traits.pull or not traits.constant_rate:
+        plain = traits.plain_gradient and not traits.pull and traits.constant_rate
+        if self.strong_convexity is None:
+            if not plain or curvature is None:
+                return 1.0
+            rate = solver.rate(0)
+            if not curvature.allows(rate, traits):
+                return 1.0
+            return float(1 - rate * traits.weight_decay)
+        if not plain:
             raise IncompatibleParts(
                 "strong_convexity: sensitivities fade by a known factor under plain SGD, not under "
                 f"{solver!r}",
@@ -119,7 +129,13 @@ class Budget:
             )
         return float(factor)
 
-    def tracker(self, solver: Solver, server: Server, importance: Floats) -> Psi:
+    def tracker(
+        self,
+        solver: Solver,
+        server: Server,
+        importance: Floats,
+        curvature: Curvature | None = None,
+    ) -> Psi:
         """Return an empty tracker of sensitivities, with the rules of this budget."""
         # not at the top: the options do not need NumPy
         from poise.core.sensitivity import (
@@ -128,7 +144,93 @@ class Budget:
 
         rate = traits_of(server, ServerTraits).rate
         return Psi(
-            decay=self.contraction(solver),
+            decay=self.contraction(solver, curvature),
             importance=importance if self.participation == "optimistic" else None,
             lr=1.0 if rate is None else rate,
+            groups=self.groups,
         )
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups whose sensitivity training measures; none unless declared."""
+        return ()
+
+
+@dataclass(frozen=True)
+class UnlearningPlan(Budget):
+    """The table [unlearning]: the budget of later requests, and measurements for them.
+
+    Args:
+        measured_groups: clients that may be unlearned together, such as the owners of
+            one class. Training measures the sensitivity of each group exactly.
+        sigmas: noise levels that ``sigma="plan"`` may choose from.
+
+    >>> UnlearningPlan.of({"sigma": 0.1, "groups": [[3, 1], [4, 5]]}).groups
+    ((1, 3), (4, 5))
+    """
+
+    measured_groups: tuple[tuple[int, ...], ...] = ()
+    sigmas: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        groups = tuple(_group(index, g) for index, g in enumerate(self.measured_groups))
+        object.__setattr__(self, "measured_groups", groups)
+        for sigma in self.sigmas:
+            number = isinstance(sigma, int | float) and not isinstance(sigma, bool)
+            require(
+                number and 0 < sigma < inf,
+                f"sigmas must be numbers above 0, not {sigma!r}",
+                where="sigmas",
+            )
+        object.__setattr__(self, "sigmas", tuple(map(float, self.sigmas)))
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups whose sensitivity training measures."""
+        return self.measured_groups
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> UnlearningPlan:
+        """Return the plan of a table [unlearning]."""
+        check_keys(table, [*options_of(Budget), "groups", "sigmas"], "[unlearning]")
+        rest = dict(table)
+        groups = rest.pop("groups", ())
+        return cls(**rest, measured_groups=groups)
+
+    def table(self) -> dict[str, Any]:
+        """Return the table [unlearning]."""
+        rest = super().table()
+        groups = rest.pop("measured_groups")
+        sigmas = rest.pop("sigmas")
+        if groups:
+            rest["groups"] = [list(group) for group in groups]
+        if sigmas:
+            rest["sigmas"] = list(sigmas)
+        return rest
+
+    @property
+    def budget(self) -> Budget:
+        """The budget without the measurements."""
+        values = vars(self)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the plan already warned
+            return Budget(**{f.name: values[f.name] for f in fields(Budget)})
+
+
+def _group(index: int, group: object) -> tuple[int, ...]:
+    """Return a declared group, sorted; raise if it is no list of different clients."""
+    listed = isinstance(group, list | tuple) and len(group) > 0
+    require(
+        listed and all(type(c) is int and c >= 0 for c in cast("list[Any]", group)),
+        f"[unlearning] groups: group {index} is {group!r}, not a list of clients",
+        "for example groups = [[0, 1, 2], [7, 8]]",
+        where="groups",
+    )
+    members = cast("list[int]", group)
+    require(
+        len(set(members)) == len(members),
+        f"[unlearning] groups: group {index} names a client twice: {members}",
+        where="groups",
+    )
+    return tuple(sorted(members))

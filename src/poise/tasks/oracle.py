@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from poise.core.batches import Batch, BatchPlan
+from poise.core.curvature import ConvexKind, Curvature
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Layout, Stack, Vector
+from poise.tasks.curvature import linear_curvature
 from poise.tasks.dense import DenseKernel
 from poise.tasks.kernels import Kernel
 from poise.tasks.losses import PerSample
@@ -138,6 +140,7 @@ class SampleOracle:
     scores: dict[str, PerSample]
     device: torch.device
     module: nn.Module  # the architecture, with the values of its frozen parameters
+    convex: ConvexKind | None = None  # the kind of a linear model's loss
 
     batches = True
 
@@ -189,6 +192,16 @@ class SampleOracle:
     def rows(self, batch_size: int | None) -> int:
         """Return how many clients to put into one call."""
         return self.kernel.rows(batch_size or 256)
+
+    def curvature(self, batch_size: int | None) -> Curvature | None:
+        """Return bounds of the clients' Hessians; None if the losses are not convex."""
+        if self.convex is None:
+            return None
+        shards = self.federation.shards(np.arange(self.federation.clients))
+        if not len(shards.rows):  # the samples are elsewhere
+            return None
+        outputs = max(shards.samples.classes, 1)
+        return linear_curvature(shards, self.convex, outputs, batch_size)
 
     def open(self, clients: Ints, streams: U64) -> Opened:
         """Open the data of these clients."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from poise.core.batches import Batch
+from poise.core.curvature import Curvature
 from poise.core.errors import require
 from poise.core.rng import U64
 from poise.core.traits import TaskTraits
@@ -115,7 +116,7 @@ class QuadraticOracle:
 
     federation: Quadratics
     optima: torch.Tensor  # (N, d)
-    curvature: torch.Tensor  # (N, 1)
+    curvatures: torch.Tensor  # (N, 1)
 
     batches = False
     stacked = True
@@ -137,6 +138,15 @@ class QuadraticOracle:
         """Return the number of clients: all fit into one call."""
         return max(1, len(self.optima))
 
+    def curvature(self, batch_size: int | None) -> Curvature:
+        """Return the largest and the smallest curvature of a client."""
+        return Curvature(
+            "quadratic",
+            smoothness=float(self.curvatures.max()),
+            convexity=float(self.curvatures.min()),
+            exact=True,
+        )
+
     def open(self, clients: Ints, streams: U64) -> OpenedQuadratics:
         """Open the data of these clients."""
         return OpenedQuadratics(
@@ -148,7 +158,7 @@ class QuadraticOracle:
     ) -> None:
         """Write the exact gradients into ``out``."""
         clients = data.clients[: len(rows)]
-        torch.mul(rows - self.optima[clients], self.curvature[clients], out=out)
+        torch.mul(rows - self.optima[clients], self.curvatures[clients], out=out)
 
     def losses(self, rows: Stack, data: OpenedQuadratics) -> Floats:
         """Return L_i at each row."""
@@ -168,7 +178,7 @@ class QuadraticOracle:
 
     def _losses(self, rows: Stack, clients: torch.Tensor) -> Floats:
         gaps = (rows - self.optima[clients]).square().sum(dim=1)
-        return (0.5 * self.curvature[clients, 0] * gaps).numpy()
+        return (0.5 * self.curvatures[clients, 0] * gaps).numpy()
 
 
 def quadratics(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from poise.core.curvature import ConvexKind
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
 from poise.core.rng import address
 from poise.core.samples import Samples
@@ -25,6 +26,9 @@ from poise.tasks.oracle import HasShards, SampleOracle, example_of
 Loss: TypeAlias = Literal["cross-entropy", "mse"] | PerSample
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+CONVEX: dict[str, ConvexKind] = {"cross-entropy": "logistic", "mse": "least-squares"}
+"""The kind of convex loss that a linear model has with each named loss."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,14 @@ class Task:
             scores=self._scores(loss),
             device=target,
             module=module,
+            convex=self._convex(loss),
         )
+
+    def _convex(self, loss: str | PerSample) -> ConvexKind | None:
+        """Return the kind of convex loss; None for other models and losses of your own."""
+        if self.model != "logistic" or not isinstance(loss, str):
+            return None
+        return CONVEX[loss]
 
     def _module(self, samples: Samples, seed: int) -> nn.Module:
         """Return the module with the initial weights of a seed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -15,6 +16,7 @@ from poise.auditing.probe import AuditProbe
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import Seeded
+from poise.core.curvature import Curvature, curvature_of
 from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, suggest
 from poise.core.federations import (
     DecidesMeasuring,
@@ -30,7 +32,7 @@ from poise.core.federations import (
 from poise.core.numerics import mkl_mode
 from poise.core.parts import describe
 from poise.core.protocols import Oracle, Personal, Probe
-from poise.core.sensitivity import Psi, SensitivityProbe
+from poise.core.sensitivity import Group, Psi, SensitivityProbe
 from poise.core.traits import AggregatorTraits, AttackTraits, ServerTraits, traits_of
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
@@ -54,6 +56,7 @@ class Composition:
         options: how long the run lasts, what it measures and keeps, and its backend, as
             a part.
         unlearning: the guarantee of later unlearning requests.
+        curvature: bounds of the clients' Hessians; None if unknown.
     """
 
     federation: FederationLike
@@ -61,6 +64,7 @@ class Composition:
     parts: engine.Parts
     options: RunOptions
     unlearning: Budget | None = None
+    curvature: Curvature | None = None
 
     @property
     def seed(self) -> int:
@@ -137,19 +141,19 @@ class Composition:
     def probes(self, layout: Layout) -> tuple[Probe, ...]:
         """Return the probes that measure every update."""
         limit = np.inf
-        if (
-            self.unlearning is not None
-            and self.unlearning.contraction(self.parts.solver) == 1
-        ):
-            # a fading sensitivity could fall below it again
-            limit = self.unlearning.limit
+        groups: tuple[Group, ...] = ()
+        if self.unlearning is not None:
+            groups = self.unlearning.groups
+            if self._contraction(self.unlearning) == 1:
+                # a fading sensitivity could fall below it again
+                limit = self.unlearning.limit
         server = traits_of(self.parts.server, ServerTraits)
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear
         stateless = memory_of(self.parts.solver) is None
         adds_direction = server.adds and server.noise == 0 and stateless
         audit = AuditProbe(layout, self.seed, received=not (adds_direction and linear))
         # the first computes in its pass what both need
-        return audit, SensitivityProbe(self._rate, limit)
+        return audit, SensitivityProbe(self._rate, limit, groups)
 
     @property
     def _rate(self) -> float:
@@ -163,8 +167,27 @@ class Composition:
         """Return an empty tracker of sensitivities, with the rules of the budget."""
         budget = self.unlearning or Budget()
         return budget.tracker(
-            self.parts.solver, self.parts.server, self.federation.importance
+            self.parts.solver,
+            self.parts.server,
+            importance=self.federation.importance,
+            curvature=self.curvature,
         )
+
+    def _contraction(self, budget: Budget) -> float:
+        """Return the contraction of a local step that sensitivities may count on."""
+        return budget.contraction(self.parts.solver, self.curvature)
+
+    def with_curvature(self, oracle: Oracle) -> Composition:
+        """Return the composition with the curvature that guarantees of unlearning need.
+
+        A run that keeps no models for unlearning does without: `poise.unlearn` then
+        measures the curvature.
+        """
+        planned = self.unlearning is not None or self.options.keep != "last"
+        if not planned or self.federation.on_demand:
+            return self
+        known = curvature_of(self.federation, oracle, self.parts.solver.batch_size)
+        return replace(self, curvature=known)
 
     @property
     def _budget(self) -> Budget | None:
@@ -253,10 +276,14 @@ class Composition:
         budget = self._budget
         if budget is not None:
             meta["limit"] = budget.limit
-            meta["fading"] = budget.contraction(self.parts.solver)
+            meta["fading"] = self._contraction(budget)
             meta["rate"] = self._rate
+            if budget.groups:
+                meta["groups"] = json.dumps(budget.groups)
             if budget.participation == "optimistic":
                 arrays["optimism"] = np.asarray(self.federation.importance)
+        if self.curvature is not None:
+            meta.update(self.curvature.facts())
         if self.options.keep_updates:
             meta["keep_updates"] = True
         omniscient = {
@@ -364,6 +391,8 @@ def prepare(composition: Composition) -> Prepared:
         oracle = composition.task.bind(
             composition.federation, composition.backend.device
         )
+    if composition.curvature is None:
+        composition = composition.with_curvature(oracle)
     return Prepared(composition, oracle, composition.plan(oracle))
 
 

@@ -20,7 +20,7 @@ from poise.data import federation as make_federation
 from poise.engine.local_work import BackendPart
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, EXPERIMENT, begun
-from poise.privacy.budget import Budget
+from poise.privacy.budget import UnlearningPlan
 from poise.tasks import Task
 from poise.tasks import task as make_task
 from poise.training.composition import Composition
@@ -44,7 +44,7 @@ def compose(
     budget = None
     with experiment.located(), errors_in_table("unlearning"):
         if "unlearning" in experiment.tables:
-            budget = Budget.of(experiment.tables["unlearning"])
+            budget = UnlearningPlan.of(experiment.tables["unlearning"])
     options = options_in(experiment, seed)
     return Composition(federation, task, parts, options=options, unlearning=budget)
 

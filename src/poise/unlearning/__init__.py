@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poise.privacy.budget import Budget
+    from poise.privacy.budget import Budget, UnlearningPlan
     from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.empirical_checks import examine
     from poise.unlearning.ledger_sensitivity import sensitivity
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Budget": "poise.privacy.budget",
+    "UnlearningPlan": "poise.privacy.budget",
     "epsilon_at": "poise.privacy.gaussian",
     "examine": "poise.unlearning.empirical_checks",
     "preview": "poise.unlearning.preview",
@@ -31,6 +32,7 @@ _MODULES = {
 
 __all__ = [
     "Budget",
+    "UnlearningPlan",
     "epsilon_at",
     "examine",
     "preview",

@@ -1,7 +1,8 @@
 """Write and read certificates: the guarantee of a request, its grounds, and hashes of the evidence.
 
 The keys and texts of a certificate are part of its format: `poise verify` recomputes
-and compares them, so they keep the spelling of format 1.
+and compares them. Format 1 did not check that ``eta <= 1/L``; `poise verify` compares
+its evidence, not its texts.
 """
 
 from __future__ import annotations
@@ -25,10 +26,22 @@ from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, owners_of
 from poise.unlearning.methods import CERTIFIED, sensitivity_along
 from poise.unlearning.proof import Grounds
-from poise.unlearning.request import Request
+from poise.unlearning.request import Request, unit_name
+from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import HELD_OUT
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
+
+FACTS = ("clients", "federation", "initial", "keep", "limit", "fading", "seed")
+"""The metadata of a run that the evidence covers."""
+
+EACH = "each client by itself"
+GROUP = "all clients of the request together"
+COMPARED = (
+    "the training without the client: the other clients of a round keep their draws, and "
+    "their coefficients are scaled to the same sum"
+)
 
 
 def certify(
@@ -62,17 +75,20 @@ def certify(
             "index": request.index,
             "method": request.method,
             "heuristic": request.heuristic,
+            "guarantee": request.options.guarantee,
             "target": request.target,
             "min rounds": request.min_rounds,
             "max rounds": request.max_rounds,
         },
-        "guarantee": _guarantee(histories, request),
+        "guarantee": _guarantee(histories, request, proved=not grounds.gaps),
         "restart": {"branch": request.node[0], "round": request.node[1]},
         "history": [list(node) for node in histories.nodes],
         "grounds": {
             "theorem": grounds.theorem,
             "assumed": [*grounds.assumed, *_note_on_several_noises(histories)],
             "not proved": list(grounds.gaps),
+            "checked": grounds.checked,
+            "disclosed": _disclosures(request),
             "statistics outside the optimiser": grounds.buffers,
         },
         "noise": {
@@ -110,16 +126,38 @@ def _note_on_several_noises(histories: Histories) -> list[str]:
         return []
     return [
         (
-            "the promise is for each noise of this history by itself (E Theorem 5.3), composed "
-            "epsilon for all of them"
+            "the guarantee is for each noise of this history by itself [Fraboni 2023, Thm "
+            "5.3]; composed epsilon is for all of them"
         )
     ]
 
 
-def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
+def _disclosures(request: Request) -> list[str]:
+    """Return what the certificate and the new model reveal in spite of the noise."""
+    notes = []
+    if request.sigma and request.noise == "seeded":
+        notes.append(
+            "the noise is drawn from the run's seed: it hides nothing from anyone who "
+            "knows the seed"
+        )
+    if request.method == "last":
+        notes.append("sigma is computed from Psi, so it reveals Psi")
+    if request.method == "sifu":
+        notes.append("the restart round is chosen by Psi, so it reveals a bound of Psi")
+    if request.method in ("sifu", "last"):
+        notes.append(
+            "this certificate states Psi: keep it from anyone who gets the model"
+        )
+    return notes
+
+
+def _guarantee(
+    histories: Histories, request: Request, *, proved: bool
+) -> dict[str, Any]:
     """Return the guarantee for all clients unlearned so far.
 
-    ``promised`` is False where the method gives no guarantee.
+    ``promised`` is False where the method gives no guarantee, or where its proof has a
+    gap.
     """
     budget = request.budget
     requested = {
@@ -149,20 +187,40 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
             requested_epsilon=budget.epsilon,
             delta=budget.delta,
         )
-        return {"promised": True, **spent}
+        return {"promised": proved, "for": EACH, **spent}
     nodes = [request.node]
     if request.method == "last":
         nodes = histories.nodes  # its noise covers the whole history
-    psi = sensitivity_along(histories, nodes, clients=request.clients, budget=budget)
+    units = request.units
+    psi = sensitivity_along(histories, nodes, units=units, budget=budget)
     return {
-        "promised": True,
+        "promised": proved,
         **requested,
+        "for": GROUP if request.options.guarantee == "group" else EACH,
+        "compared with": COMPARED,
         "psi limit": replace(budget, sigma=request.sigma).limit,
         "psi": {
-            str(c): float(value) for c, value in zip(request.clients, psi, strict=True)
+            unit_name(unit): float(value)
+            for unit, value in zip(units, psi, strict=True)
         },
+        **_group_sources(histories, nodes, request),
         "composed epsilon": _composed_epsilon(histories, request),
     }
+
+
+def _group_sources(
+    histories: Histories, nodes: list[Node], request: Request
+) -> dict[str, Any]:
+    """Return where the sensitivity of a group comes from; empty for single clients."""
+    sources = {
+        histories.group_psi(branch, request.budget, unit).source
+        for unit in request.units
+        if len(unit) > 1
+        for branch, _ in nodes
+    }
+    if not sources:
+        return {}
+    return {"psi from": sorted(sources)}
 
 
 def _composed_epsilon(histories: Histories, request: Request) -> float:
@@ -174,10 +232,10 @@ def _composed_epsilon(histories: Histories, request: Request) -> float:
     """
     sigma_at = {b.request.node: b.request.sigma for b in histories.finished}
     worst = 0.0
-    for client in histories.unlearned:
+    for unit in histories.units:
         squares = 0.0
         for node in histories.nodes:
-            psi = histories.psi(node[0], request.budget)[node[1], client]
+            psi = histories.unit_psi(node[0], request.budget, [unit])[node[1], 0]
             sigma = sigma_at[node]
             if psi == 0:
                 continue
@@ -204,8 +262,11 @@ def _last_value(run: Run, metric: str) -> float | None:
 def evidence(run: Run) -> dict[str, Any]:
     """Return hashes of a run: the digest chain of its rounds, its metadata, and its files."""
     facts = hashlib.sha256()
-    for key in ("clients", "federation", "initial", "keep", "limit", "fading", "seed"):
+    for key in FACTS:
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
+    for key in sorted(run.meta):
+        if key == "groups" or key.startswith("curvature "):
+            facts.update(f"{key}={run.meta[key]}\n".encode())
     for name in ("sizes", "importance", "optimism"):
         facts.update(name.encode())
         values = run.array(name)
@@ -273,7 +334,7 @@ def read(path: Path) -> dict[str, Any]:
         raise LedgerError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise LedgerError(f"{path} is no certificate: {error}") from error
-    if not isinstance(document, dict) or document.get("certificate") != FORMAT:
+    if not isinstance(document, dict) or document.get("certificate") not in READABLE:
         raise LedgerError(
             f"{path} is no certificate in a format that this poise reads",
             "name a certificate.json, or use the version of poise that wrote it",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from poise.core.errors import LedgerError, RunLocked
+from poise.core.sensitivity import Group
 from poise.core.types import Floats, Ints
 from poise.ledger import summary
 from poise.ledger.files import write_failure
@@ -18,6 +20,7 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import LOCK
 from poise.privacy.budget import Budget
 from poise.unlearning import request as requests
+from poise.unlearning.group_sensitivity import GroupSensitivity, group_sensitivity
 from poise.unlearning.ledger_sensitivity import budget_sensitivity
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, extended
@@ -28,11 +31,19 @@ CERTIFICATE = summary.CERTIFICATE
 
 @dataclass
 class Branch:
-    """The branch of one request; ``run`` is None until the branch has its certificate."""
+    """The branch of one request.
+
+    Args:
+        request: the request.
+        run: the retrained run; None until the branch has its certificate.
+        done: whether the branch has its certificate.
+        certificate: the certificate of a branch in memory.
+    """
 
     request: Request
     run: Run | None
     done: bool
+    certificate: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -45,10 +56,16 @@ class Histories:
 
     def __post_init__(self) -> None:
         self._psi: dict[tuple[int, Budget], Floats] = {}
+        self._group_psi: dict[tuple[int, Budget, Group], GroupSensitivity] = {}
 
     @classmethod
-    def of(cls, run: Run, out: Path | None = None) -> Histories:
-        """Return the histories that a run belongs to; the run is the training or a branch."""
+    def of(
+        cls, run: Run, out: Path | None = None, *, repair: bool = False
+    ) -> Histories:
+        """Return the histories that a run belongs to; the run is the training or a branch.
+
+        Raises where an earlier request has no certificate, unless ``repair`` is true.
+        """
         if isinstance(run.histories, cls) and out is None:
             return run.histories
         root = run
@@ -61,7 +78,30 @@ class Histories:
             in_memory = cls(root, None)
             root.histories = in_memory
             return in_memory
-        return cls(root, out, _read_branches(out))
+        histories = cls(root, out, _read_branches(out))
+        if not repair:
+            histories.require_certified()
+        return histories
+
+    def uncertified(self) -> Branch | None:
+        """Return the first branch without a certificate that a later request followed."""
+        return next((b for b in self.branches[:-1] if not b.done), None)
+
+    def require_certified(self) -> None:
+        """Raise where an earlier request has no certificate: later guarantees rest on it."""
+        lacking = self.uncertified()
+        if lacking is None:
+            return
+        assert self.folder is not None
+        index = lacking.request.index
+        clients = ",".join(map(str, lacking.request.clients))
+        raise LedgerError(
+            (
+                f"{self.folder / f'{index:03d}'} has no {CERTIFICATE}, but request "
+                f"{index + 1} came after it"
+            ),
+            f"repeat the request for --clients {clients} to write it anew",
+        )
 
     def branch_folder(self, index: int) -> Path | None:
         """Return the folder of branch ``index``; None for branches in memory."""
@@ -93,6 +133,11 @@ class Histories:
         assert run is not None
         return run
 
+    def lengths(self) -> list[tuple[Run, int]]:
+        """Return the training and the finished branches, each with its rounds."""
+        runs = [self.run(branch) for branch in range(self.newest + 1)]
+        return [(run, run.rounds) for run in runs]
+
     @property
     def newest(self) -> int:
         """The index of the newest finished branch."""
@@ -102,6 +147,11 @@ class Histories:
     def unlearned(self) -> list[int]:
         """F_r: the clients of all finished requests."""
         return sorted({c for b in self.finished for c in b.request.clients})
+
+    @property
+    def units(self) -> list[Group]:
+        """The clients and groups that the guarantees of all finished requests are about."""
+        return sorted({unit for b in self.finished for unit in b.request.units})
 
     @property
     def nodes(self) -> list[Node]:
@@ -117,15 +167,41 @@ class Histories:
 
     def psi(self, branch: int, budget: Budget) -> Floats:
         """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1, N)."""
-        counting = Budget(
-            participation=budget.participation, strong_convexity=budget.strong_convexity
-        )
+        counting = _counting(budget)
         if (branch, counting) not in self._psi:
             branch_psi = budget_sensitivity(self.run(branch), counting)
             psi = np.zeros((len(branch_psi), self.root.clients))
             psi[:, self.members(branch)] = branch_psi
             self._psi[branch, counting] = psi
         return self._psi[branch, counting]
+
+    def unit_psi(self, branch: int, budget: Budget, units: Sequence[Group]) -> Floats:
+        """Psi_s(n, W) of clients and groups W, numbered as in the training, (R_s + 1, U)."""
+        columns = []
+        for unit in units:
+            if len(unit) == 1:
+                columns.append(self.psi(branch, budget)[:, unit[0]])
+            else:
+                columns.append(self.group_psi(branch, budget, unit).values)
+        if not columns:
+            return np.zeros((self.run(branch).rounds + 1, 0))
+        return np.stack(columns, axis=1)
+
+    def group_psi(self, branch: int, budget: Budget, group: Group) -> GroupSensitivity:
+        """Psi_s(n, W) of the members of a group that are clients of a branch."""
+        key = (branch, _counting(budget), group)
+        if key not in self._group_psi:
+            numbers = np.flatnonzero(np.isin(self.members(branch), group)).tolist()
+            run = self.run(branch)
+            self._group_psi[key] = group_sensitivity(run, numbers, key[1])
+        return self._group_psi[key]
+
+
+def _counting(budget: Budget) -> Budget:
+    """Return a budget with only the options that decide how sensitivities are counted."""
+    return Budget(
+        participation=budget.participation, strong_convexity=budget.strong_convexity
+    )
 
 
 def require_ended(run: Run) -> None:
@@ -179,15 +255,8 @@ def _read_branches(folder: Path) -> list[Branch]:
                 f"{place / requests.FILE} has request {request.index}, expected request {due}",
                 "restore the missing branch folder, or the original request.json",
             )
-        if branches and not branches[-1].done:
-            raise LedgerError(
-                (
-                    f"{folder / f'{len(branches):03d}'} has no {CERTIFICATE}, but request "
-                    f"{request.index} came after it"
-                ),
-                "restore the certificate: the guarantees of later requests rest on it",
-            )
-        done = (place / CERTIFICATE).exists()
+        certificate = place / CERTIFICATE
+        done = certificate.exists() and certificate.stat().st_size > 0
         branches.append(Branch(request, open_run(place) if done else None, done))
     return branches
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from poise import servers as _servers  # noqa: F401 - registers the parts by name
 from poise import solvers as _solvers  # noqa: F401
+from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption
 from poise.core.parts import build
-from poise.core.sensitivity import MOVED
+from poise.core.sensitivity import MOVED, Psi
 from poise.core.types import Floats
 from poise.ledger.run import Run
 from poise.privacy.budget import Budget, Participation
@@ -50,21 +51,9 @@ def budget_sensitivity(
 
     The result is (R + 1, N), or (R + 1, len(clients)) for the given clients.
     """
-    importance = run.array("importance")
-    if budget.participation == "optimistic" and importance is None:
-        raise InvalidOption(
-            (
-                "the run did not record p_i of its clients, which optimistic "
-                "sensitivities need"
-            ),
-            "use participation='conservative'",
-        )
-    shares = np.zeros(0) if importance is None else importance
-    psi = budget.tracker(part_of(run, "solver"), part_of(run, "server"), shares)
+    psi = tracker_for(run, budget)
     contributions = run.contributions
-    moved = np.zeros(0)
-    if run.rounds and len(contributions):
-        moved = run.measurement(MOVED)
+    moved = measured_distances(run)
     ends = np.searchsorted(contributions["round"], np.arange(run.rounds + 1))
     columns = run.clients if clients is None else len(clients)
     result = np.zeros((run.rounds + 1, columns))
@@ -84,9 +73,42 @@ def budget_sensitivity(
     return result
 
 
+def measured_distances(run: Run) -> Floats:
+    """Return the measurement of every contribution; empty if no client contributed."""
+    if not len(run.contributions):
+        return np.zeros(0)
+    return run.measurement(MOVED)
+
+
+def tracker_for(run: Run, budget: Budget) -> Psi:
+    """Return an empty tracker of a run's sensitivities, with the rules of a budget."""
+    importance = run.array("importance")
+    if budget.participation == "optimistic" and importance is None:
+        raise InvalidOption(
+            (
+                "the run did not record p_i of its clients, which optimistic "
+                "sensitivities need"
+            ),
+            "use participation='conservative'",
+        )
+    shares = np.zeros(0) if importance is None else importance
+    return budget.tracker(
+        part_of(run, "solver"),
+        part_of(run, "server"),
+        importance=shares,
+        curvature=Curvature.recorded(run.meta),
+    )
+
+
 def part_of(run: Run, slot: str) -> Any:
     """Build the part that a run's experiment names for a slot."""
     return build(slot, tomllib.loads(run.experiment).get(slot, {}))
 
 
-__all__ = ["budget_sensitivity", "part_of", "sensitivity"]
+__all__ = [
+    "budget_sensitivity",
+    "measured_distances",
+    "part_of",
+    "sensitivity",
+    "tracker_for",
+]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from poise.core.errors import IncompatibleParts
+from poise.core.sensitivity import Group
 from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
+from poise.unlearning.conditions import Conditions
 from poise.unlearning.fed_accum import reaggregate, require_stored_updates
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
@@ -43,30 +46,31 @@ class RestartDecision:
 
 
 def decide(
-    method: str, histories: Histories, clients: tuple[int, ...], budget: Budget
+    method: str, histories: Histories, units: Sequence[Group], budget: Budget
 ) -> RestartDecision:
-    """Decide where a method restarts for these clients, and with how much noise."""
+    """Decide where a method restarts for these clients or groups, and with how much noise."""
     newest = histories.newest
     last = (newest, histories.run(newest).rounds)
     if method == "scratch":
         return RestartDecision((0, 0), sigma=0.0, ideal=(0, 0))
     if method == "last":
         nodes = [*histories.nodes, last]
-        sigma = noise_for(histories, nodes, clients=clients, budget=budget)
+        sigma = noise_for(histories, nodes, units=units, budget=budget)
         return RestartDecision(last, sigma=sigma, ideal=last)
     if (
         method != "sifu"
     ):  # fine-tune and dp; fed-accum re-aggregates all rounds up to the last
         return RestartDecision(last, sigma=0.0, ideal=last)
-    psi = [histories.psi(s, budget) for s in range(newest + 1)]
+    columns = [*units, *histories.units]
+    psi = [histories.unit_psi(s, budget, columns) for s in range(newest + 1)]
     branch, latest = restart(
         psi,
         histories.nodes,
-        clients=clients,
+        clients=range(len(units)),
         limit=budget.limit,
-        unlearned=histories.unlearned,
+        unlearned=range(len(units), len(columns)),
     )
-    within = influence(psi[branch], [*clients, *histories.unlearned]) <= budget.limit
+    within = influence(psi[branch], range(len(columns))) <= budget.limit
     kept = [n for n in histories.run(branch).kept if n <= latest and within[n]]
     return RestartDecision(
         (branch, max(kept)), sigma=budget.sigma, ideal=(branch, latest)
@@ -74,13 +78,13 @@ def decide(
 
 
 def noise_for(
-    histories: Histories, nodes: list[Node], *, clients: tuple[int, ...], budget: Budget
+    histories: Histories, nodes: list[Node], *, units: Sequence[Group], budget: Budget
 ) -> float:
     """Return the noise that the last node needs: sensitivities add up along the history.
 
     Source: [Fraboni 2023, eq. 5.12].
     """
-    total = sensitivity_along(histories, nodes, clients=clients, budget=budget).max()
+    total = sensitivity_along(histories, nodes, units=units, budget=budget).max()
     if not np.isfinite(total):
         raise IncompatibleParts(
             (
@@ -96,7 +100,7 @@ def required_noise(histories: Histories, request: Request) -> float:
     """Return the least noise that the guarantee of a fulfilled request needs."""
     if request.method == "last":
         return noise_for(
-            histories, histories.nodes, clients=request.clients, budget=request.budget
+            histories, histories.nodes, units=request.units, budget=request.budget
         )
     if request.method == "sifu":
         return request.budget.sigma
@@ -104,10 +108,10 @@ def required_noise(histories: Histories, request: Request) -> float:
 
 
 def sensitivity_along(
-    histories: Histories, nodes: list[Node], *, clients: tuple[int, ...], budget: Budget
+    histories: Histories, nodes: list[Node], *, units: Sequence[Group], budget: Budget
 ) -> Floats:
-    """Return Psi of each client, added up over the nodes of a history."""
-    psi = [histories.psi(s, budget)[n, list(clients)] for s, n in nodes]
+    """Return Psi of each client or group, added up over the nodes of a history."""
+    psi = [histories.unit_psi(s, budget, units)[n] for s, n in nodes]
     return np.asarray(np.sum(psi, axis=0))
 
 
@@ -140,13 +144,14 @@ def grounds_for(
     buffers: bool,
     budget: Budget,
     *,
+    conditions: Conditions,
     audit: str | None = None,
 ) -> Grounds:
     """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:
-        base = grounds(parts, buffers, budget)
+        base = grounds(parts, buffers, budget, conditions=conditions)
     if audit != "quarantine":
         return base
     if method == "dp":

@@ -10,8 +10,15 @@ from typing import Any
 
 import torch
 
-from poise.config.unlearn_request import Method, Noise, UnlearnRequest, client_numbers
-from poise.core.errors import InvalidOption
+from poise.config.unlearn_request import (
+    Guarantee,
+    Method,
+    Noise,
+    UnlearnRequest,
+    client_numbers,
+)
+from poise.core.curvature import Curvature
+from poise.core.errors import InvalidOption, LedgerError
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.types import Record
@@ -21,6 +28,7 @@ from poise.privacy.budget import Participation
 from poise.privacy.gaussian import Calibration
 from poise.training import Composition, never
 from poise.unlearning.certificate import certify, read, write
+from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import (
     CERTIFICATE,
     Branch,
@@ -37,7 +45,8 @@ from poise.unlearning.methods import (
 )
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, require_proof
-from poise.unlearning.request import Request, checked_clients, load
+from poise.unlearning.repeated_requests import fulfilled_before, repaired
+from poise.unlearning.request import Request, checked_clients, load, units_of
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
     Goal,
@@ -52,6 +61,7 @@ from poise.unlearning.retraining import (
     retrain,
     score_name,
     score_on,
+    training_curvature,
 )
 
 
@@ -92,7 +102,8 @@ def unlearn(
     min_rounds: int = 50,
     max_rounds: int = 10_000,
     heuristic: bool = False,
-    noise: Noise = "seeded",
+    guarantee: Guarantee = "each",
+    noise: Noise = "secret",
     measure_forgotten: bool = False,
     held_out: bool = False,
     out: str | Path | None = None,
@@ -129,9 +140,12 @@ def unlearn(
         min_rounds: retrain for at least this many rounds.
         max_rounds: stop retraining after this many rounds.
         heuristic: continue where the bound has no proof; the certificate says so.
-        noise: ``seeded`` draws the noise from the run's seed: the result is
-            reproducible, and anyone who has the run knows the noise. ``secret`` draws a
-            seed that poise does not keep; the certificate only commits to it.
+        guarantee: ``each`` guarantees (epsilon, delta) for every client of the request
+            by itself; ``group`` for all of them together, which restarts earlier.
+        noise: ``secret`` draws a seed that poise does not keep; the certificate only
+            commits to it. ``seeded`` draws the noise from the run's seed, for tests:
+            the result is reproducible, and the noise hides nothing from anyone who
+            knows the seed.
         measure_forgotten: also measure the new model on the unlearned clients, which
             reads their data.
         held_out: the target is the accuracy on the held-out data, not on the remaining
@@ -158,6 +172,7 @@ def unlearn(
         min_rounds=min_rounds,
         max_rounds=max_rounds,
         heuristic=heuristic,
+        guarantee=guarantee,
         noise=noise,
         measure_forgotten=measure_forgotten,
         held_out=held_out,
@@ -179,13 +194,16 @@ def fulfil(
     """Fulfil a request: decide where to restart, retrain the remaining clients, and certify."""
     trained = open_run(run) if isinstance(run, str | Path) else run
     folder = None if request.out is None else Path(request.out)
-    histories = Histories.of(trained, folder)
+    histories = _histories(trained, folder, request)
     require_ended(histories.root)
+    earlier = fulfilled_before(histories, request)
+    if earlier is not None:
+        return _result_of(earlier)
     # Check the clients first: a wrong request must not create a folder.
     checked_clients(request.clients, histories.root.clients, histories.unlearned)
     with locked_folder(histories.folder):
         # as the request before this one left them
-        histories = Histories.of(trained, folder)
+        histories = _histories(trained, folder, request)
         clients = checked_clients(
             request.clients, histories.root.clients, histories.unlearned
         )
@@ -194,6 +212,18 @@ def fulfil(
         prepared = _prepare(context)
         goal = Goal(prepared.request.options, context.score, stop)
         return _finish(context, prepared, goal=goal, callbacks=callbacks)
+
+
+def _histories(trained: Run, folder: Path | None, request: UnlearnRequest) -> Histories:
+    """Return the histories of a run; raise where a ledger is damaged or altered."""
+    histories = repaired(Histories.of(trained, folder, repair=True), request)
+    for run, _ in histories.lengths():
+        if run.damage:
+            raise LedgerError(
+                f"{run!r}: {run.damage}",
+                "poise certifies only what a whole ledger shows: restore it from a backup",
+            )
+    return histories
 
 
 @dataclass(frozen=True)
@@ -207,6 +237,7 @@ class RequestContext:
         remaining: the same run on the remaining clients.
         layout: of the models.
         score: the metric of the target.
+        curvature: bounds of the Hessians of all clients of the training.
     """
 
     options: UnlearnRequest
@@ -215,6 +246,7 @@ class RequestContext:
     remaining: Composition
     layout: Layout
     score: str
+    curvature: Curvature | None
 
     @property
     def removed(self) -> list[int]:
@@ -238,7 +270,8 @@ def _context(
             "use `poise deploy unlearn RUN --to DIR`",
         )
     removed = sorted({*histories.unlearned, *options.clients})
-    remaining = composition_without(whole, removed)
+    curvature = training_curvature(histories.root, whole)
+    remaining = replace(composition_without(whole, removed), curvature=curvature)
     oracle = remaining.task.bind(remaining.federation, remaining.backend.device)
     score = score_name(oracle.metrics, options.held_out)
     # Check before request.json is written: only finishing the request removes it again.
@@ -261,6 +294,7 @@ def _context(
         remaining=remaining,
         layout=oracle.layout,
         score=score,
+        curvature=curvature,
     )
 
 
@@ -316,6 +350,7 @@ def _finish(
         reached=goal.met,
         unlearned_score=unlearned_score,
     )
+    histories.branches[-1].certificate = document
     path = None if folder is None else write(document, folder)
     return Unlearned(
         branch,
@@ -324,6 +359,20 @@ def _finish(
         certificate=document,
         reached=goal.met,
         path=path,
+    )
+
+
+def _result_of(branch: Branch) -> Unlearned:
+    """Return the result of a request that was fulfilled before."""
+    assert branch.run is not None
+    if branch.run.path is not None:
+        return outcome(branch.run)
+    return Unlearned(
+        branch.run,
+        rounds=branch.run.rounds,
+        restart=branch.request.node,
+        certificate=branch.certificate,
+        reached=branch.certificate["result"]["target reached"],
     )
 
 
@@ -377,7 +426,12 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     check_method(options.method, histories, parts=whole.parts, budget=budget)
     partly_trained = context.layout.trainable < context.layout.size
     grounds = grounds_for(
-        options.method, whole.parts, partly_trained, budget, audit=whole.options.audit
+        options.method,
+        whole.parts,
+        partly_trained,
+        budget=budget,
+        conditions=conditions_of(histories.lengths(), whole.parts, context.curvature),
+        audit=whole.options.audit,
     )
     if options.method in CERTIFIED and options.method != "scratch":
         require_proof(grounds.gaps, options.heuristic)
@@ -385,7 +439,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     folder = histories.branch_folder(index)
     if unfinished is not None and has_started(folder):
         return PreparedRequest(unfinished, grounds, start=None)
-    decision = decide(options.method, histories, options.clients, budget)
+    decision = decide(options.method, histories, units_of(options), budget)
     seed = whole.seed if options.noise == "seeded" else secrets.randbits(120)
     request = Request(
         options,
@@ -393,6 +447,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
         node=decision.node,
         sigma=decision.sigma,
         commitment=commitment(seed, index) if decision.sigma else "",
+        curvature=context.curvature,
     )
     if folder is not None:
         request.save(folder)

@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poise.config.experiment import Experiment
+from poise.config.unlearn_request import Guarantee
+from poise.core.curvature import Curvature
 from poise.ledger.run import Run, open_run
-from poise.privacy.budget import Budget
+from poise.privacy.budget import Budget, UnlearningPlan
 from poise.training import experiment_of, parts_in
+from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import Histories, require_ended
-from poise.unlearning.methods import CERTIFIED, decide, grounds_for
-from poise.unlearning.request import checked_clients
+from poise.unlearning.methods import (
+    CERTIFIED,
+    decide,
+    grounds_for,
+    sensitivity_along,
+)
+from poise.unlearning.request import checked_clients, split_units, unit_name
 from poise.unlearning.restart_tree import Node
+from poise.unlearning.retraining import composition_of, training_curvature
 
 
 @dataclass(frozen=True)
@@ -26,8 +36,8 @@ class Preview:
         ideal: where it would restart if every model had been kept.
         given_up: rounds of the present history that the restart discards.
         sigma: noise on the restart model.
-        psi: sensitivity of the present model to each client of the request, counted
-            along the present history.
+        psi: sensitivity of the present model to each client of the request, or to all
+            together, counted along the present history.
         limit: Psi*.
         not_proved: the reasons why poise cannot give a guarantee; empty if it can.
         kept: number of models on disk that a request could restart from.
@@ -38,7 +48,7 @@ class Preview:
     ideal: Node
     given_up: int
     sigma: float
-    psi: dict[int, float]
+    psi: dict[str, float]
     limit: float
     not_proved: tuple[str, ...]
     kept: int
@@ -51,7 +61,7 @@ class Preview:
         if self.ideal != self.restart:
             ideal = f"branch {self.ideal[0]}, round {self.ideal[1]}"
             rows.append(("if every model were kept", ideal))
-        sensitivity = f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}"
+        sensitivity = f"{self.psi[worst]:.4g} (clients {worst}), limit {self.limit:.4g}"
         rows += [
             ("rounds given up", str(self.given_up)),
             ("noise", f"{self.sigma:g}"),
@@ -70,6 +80,7 @@ def preview(
     method: str = "sifu",
     budget: Budget | None = None,
     out: str | Path | None = None,
+    guarantee: Guarantee = "each",
 ) -> Preview:
     """Tell what `poise.unlearn` would do with a request, without doing it.
 
@@ -79,21 +90,21 @@ def preview(
         method: as for `poise.unlearn`.
         budget: the parameters of the guarantee; the default budget otherwise.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
+        guarantee: as for `poise.unlearn`.
     """
     trained = open_run(run) if isinstance(run, str | Path) else run
     histories = Histories.of(trained, None if out is None else Path(out))
     require_ended(histories.root)
     requested = checked_clients(clients, histories.root.clients, histories.unlearned)
     budget = budget or Budget()
-    decision = decide(method, histories, requested, budget)
+    units = split_units(requested, guarantee)
+    decision = decide(method, histories, units, budget)
     nodes = [
         *histories.nodes,
         (histories.newest, histories.run(histories.newest).rounds),
     ]
-    psi = {
-        c: float(sum(histories.psi(s, budget)[n, c] for s, n in nodes))
-        for c in requested
-    }
+    along = sensitivity_along(histories, nodes, units=units, budget=budget)
+    psi = {unit_name(u): float(value) for u, value in zip(units, along, strict=True)}
     rounds_now = sum(n for _, n in nodes)
     rounds_before = sum(n for s, n in histories.nodes if s < decision.node[0])
     files = _kept_models(histories)
@@ -115,9 +126,25 @@ def _gaps(histories: Histories, method: str, budget: Budget) -> tuple[str, ...]:
     experiment = experiment_of(histories.root)
     if method not in CERTIFIED or method == "scratch":
         return ()
-    audit = experiment.table("run").get("audit")
-    buffers = histories.root.trainable < len(histories.root.model)
-    return grounds_for(method, parts_in(experiment), buffers, budget, audit=audit).gaps
+    parts = parts_in(experiment)
+    conditions = conditions_of(
+        histories.lengths(), parts, _known_curvature(histories.root, experiment)
+    )
+    return grounds_for(
+        method,
+        parts,
+        histories.root.trainable < len(histories.root.model),
+        budget=budget,
+        conditions=conditions,
+        audit=experiment.table("run").get("audit"),
+    ).gaps
+
+
+def _known_curvature(run: Run, experiment: Experiment) -> Curvature | None:
+    """Return the curvature that a training recorded, or measure it on data by name."""
+    if {"data", "task"} <= set(experiment.tables):
+        return training_curvature(run, composition_of(run))
+    return Curvature.recorded(run.meta)
 
 
 def _kept_models(histories: Histories) -> list[Path | None]:
@@ -139,4 +166,4 @@ def declared_by(run: Run | str | Path) -> dict[str, Any]:
 
 def declared_budget(run: Run | str | Path) -> Budget:
     """Return the budget that the training declared, or the default."""
-    return Budget.of(declared_by(run))
+    return UnlearningPlan.of(declared_by(run)).budget

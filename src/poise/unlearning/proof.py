@@ -1,18 +1,23 @@
 """The grounds of the bound on a client's influence, and the gaps in its proof for a given run.
 
 [Fraboni 2023, Thm 5.1] is about FedAvg: every client starts from the newest model and
-makes plain (stochastic) gradient steps, and the server adds the average.
+makes plain (stochastic) gradient steps, and the server adds the average. The theorem
+assumes quadratic losses. Convex losses do as well [Hardt 2016, Lemma 3.7]:
+docs/explanation/forgetting.md has the argument. In both cases, the learning rate must be
+at most 1/L, which `conditions` checks.
+
 `poise.unlearn` accepts other runs as a heuristic only, and the certificate says so. The
 proof reads the traits that parts declare, and takes an undeclared trait as not proved.
 
-Certificates store the texts of assumptions and gaps, and `poise verify` compares them:
-keep them.
+Certificates store the texts of assumptions and gaps, and `poise verify` compares them: a
+new text needs a new format of certificates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Clock, Server, Solver, Weighting
@@ -29,17 +34,15 @@ from poise.core.traits import (
 )
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
+from poise.unlearning.conditions import Conditions
 
-ASSUMED = (
-    (
-        "every client's loss is quadratic, with a positive semi-definite Hessian, between the "
-        "models compared (E Ass. 5.1)"
-    ),
-    "the learning rate is at most 1/L, with L the largest curvature of a client's loss (E D.2)",
-    (
-        "the guarantee is for each forgotten client by itself, not for all of them together (E eq. "
-        "5.16)"
-    ),
+QUADRATIC = (
+    "every client's loss is quadratic, with a positive semi-definite Hessian, between "
+    "the models compared [Fraboni 2023, Ass. 5.1]"
+)
+QUADRATIC_OVERSHOOT = (
+    "in rounds whose coefficients add up to more than 1, every client's local work is "
+    "that of a quadratic loss [Fraboni 2023, Ass. 5.1]"
 )
 
 
@@ -52,18 +55,23 @@ class Grounds:
         assumed: its assumptions that poise cannot check.
         gaps: reasons why the theorem does not cover this run; empty if it does.
         buffers: whether the model has statistics that the optimiser does not train.
+        checked: numbers that poise checked, by name.
     """
 
     theorem: str
     assumed: tuple[str, ...]
     gaps: tuple[str, ...]
     buffers: bool = False
+    checked: dict[str, Any] | None = None
 
 
-def grounds(parts: Parts, buffers: bool, budget: Budget) -> Grounds:
-    """Compare a composition's parts with the conditions of the theorem."""
+def grounds(
+    parts: Parts, buffers: bool, budget: Budget, conditions: Conditions
+) -> Grounds:
+    """Compare a run with the conditions of the theorem."""
     gaps = [
         *_solver_gaps(parts.solver),
+        *_curvature_gaps(parts.solver, budget, conditions),
         *_server_gaps(parts.server),
         *_clock_gaps(parts.clock),
         *_weighting_gaps(parts.weighting),
@@ -88,33 +96,77 @@ def grounds(parts: Parts, buffers: bool, budget: Budget) -> Grounds:
         gaps.append(
             f"calibration='classical' is proved for epsilon < 1, not for {budget.epsilon:g}"
         )
-    theorem = "E Theorem 5.1" if budget.strong_convexity is None else "E Corollary 5.1"
     return Grounds(
-        theorem,
-        assumed=tuple(_assumptions(parts, budget)),
+        _theorem(parts, budget, conditions),
+        assumed=tuple(_assumptions(parts, conditions)),
         gaps=tuple(gaps),
         buffers=buffers,
+        checked=conditions.checked(parts.solver),
     )
 
 
-def _assumptions(parts: Parts, budget: Budget) -> list[str]:
+def _theorem(parts: Parts, budget: Budget, conditions: Conditions) -> str:
+    """Return the theorem that bounds the influence of a client."""
+    theorem = "[Fraboni 2023, Thm 5.1]"
+    if budget.contraction(parts.solver, conditions.curvature) < 1:
+        theorem = "[Fraboni 2023, Cor. 5.1]"
+    if conditions.curvature is None:
+        return theorem
+    return f"{theorem}, for convex losses by [Hardt 2016, Lemma 3.7]"
+
+
+def _assumptions(parts: Parts, conditions: Conditions) -> list[str]:
     """Return the assumptions about these parts that poise cannot check."""
-    assumed = [*ASSUMED]
-    if not traits_of(parts.sampler, SamplerTraits).selects_everyone:
+    assumed = []
+    if conditions.curvature is None:
+        assumed.append(QUADRATIC)
+    elif conditions.needs_quadratics:
+        assumed.append(QUADRATIC_OVERSHOOT)
+    draws = traits_of(parts.sampler, SamplerTraits)
+    independent = draws.independent and not draws.data_dependent
+    if not draws.selects_everyone and not independent:
         assumed.append(
             "without the client, the same others would have been drawn and weighed in the same "
             "proportions"
+        )
+    clock = traits_of(parts.clock, ClockTraits)
+    if clock.one_version and clock.leaves_clients_behind:
+        assumed.append(
+            "without the client, the same others would have answered in time"
         )
     weights = traits_of(parts.weighting, WeightingTraits)
     if not weights.proportional or weights.reads_updates:
         assumed.append(
             "without the client, the coefficients of the others would have kept their proportions"
         )
-    if budget.strong_convexity is not None:
-        assumed.append(
-            f"every client's loss is {budget.strong_convexity:g}-strongly convex"
-        )
     return assumed
+
+
+def _curvature_gaps(
+    solver: Solver, budget: Budget, conditions: Conditions
+) -> list[str]:
+    """Return the gaps of the learning rate and of the declared strong convexity."""
+    known = conditions.curvature
+    if known is None:
+        return [
+            (
+                "L, the largest curvature of a client's loss, is unknown for this task: the "
+                "proof needs eta <= 1/L"
+            )
+        ]
+    traits = traits_of(solver, SolverTraits)
+    gaps = []
+    if not known.allows(conditions.rate, traits):
+        gaps.append(
+            f"eta = {conditions.rate:g} is above 1/L = {1 / known.total(traits):g}: a local "
+            "step may expand what the proof needs to contract"
+        )
+    if (budget.strong_convexity or 0.0) > known.convexity * (1 + 1e-9):
+        gaps.append(
+            f"strong_convexity = {budget.strong_convexity:g}, but every client's loss is only "
+            f"known to be {known.convexity:g}-strongly convex"
+        )
+    return gaps
 
 
 def _solver_gaps(solver: Solver) -> list[str]:
@@ -132,7 +184,7 @@ def _solver_gaps(solver: Solver) -> list[str]:
             f"{name}: with momentum a local step may expand what the proof needs to contract"
         )
     if traits.clips:
-        gaps.append(f"{name}: a clipped gradient is no gradient of a quadratic")
+        gaps.append(f"{name}: a clipped gradient is no gradient step")
     return gaps
 
 
@@ -177,8 +229,7 @@ def _weighting_gaps(weighting: Weighting) -> list[str]:
         return [f"{reason}: its coefficients may depend on the updates themselves"]
     return [
         (
-            f"{type(weighting).__name__}: an update that was shortened is no gradient step of a "
-            "quadratic"
+            f"{type(weighting).__name__}: an update that was shortened is no gradient step"
         )
     ]
 
@@ -204,7 +255,6 @@ PRIVATE = (
     "the noise is not known to whoever sees the models: the run's seed is kept secret",
     "models are published, not the ledger: norms, losses and metrics carry no noise",
     "when training and retraining ended was not decided by the forgotten client's data",
-    "the guarantee is for each forgotten client by itself, not for all of them together",
 )
 
 

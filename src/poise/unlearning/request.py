@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from poise.config.unlearn_request import UnlearnRequest, client_numbers
+from poise.config.unlearn_request import Guarantee, UnlearnRequest, client_numbers
+from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption, LedgerError, require
 from poise.core.options import check_keys, options_of
+from poise.core.sensitivity import Group
 from poise.ledger import summary
 from poise.ledger.files import write_whole
 from poise.privacy.budget import Budget
@@ -27,6 +29,7 @@ RECORDED = (
     "min_rounds",
     "max_rounds",
     "heuristic",
+    "guarantee",
     "noise",
 )
 """Options that request.json holds beside the budget.
@@ -45,6 +48,7 @@ class Request:
         node: (branch, round) of the restart.
         sigma: standard deviation of the noise on the restart model.
         commitment: a hash that binds to the seed of the noise; empty without noise.
+        curvature: bounds of the clients' Hessians that the guarantee rests on.
     """
 
     options: UnlearnRequest
@@ -52,6 +56,12 @@ class Request:
     node: Node = (0, 0)
     sigma: float = 0.0
     commitment: str = ""
+    curvature: Curvature | None = None
+
+    @property
+    def units(self) -> tuple[Group, ...]:
+        """The clients that the guarantee is about: each by itself, or all together."""
+        return units_of(self.options)
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -119,6 +129,11 @@ class Request:
             "sigma": self.sigma,
             "commitment": self.commitment,
         }
+        # only where they are set: earlier versions of poise do not know these keys
+        if self.options.guarantee == "each":
+            del document["guarantee"]
+        if self.curvature is not None:
+            document["curvature"] = asdict(self.curvature)
         write_whole(folder / FILE, json.dumps(document, indent=1).encode())
 
 
@@ -130,11 +145,35 @@ def load(folder: Path) -> Request:
         budget = document.pop("budget")
         check_keys(budget, options_of(Budget), "budget")
         recorded = {name: document.pop(name) for name in RECORDED if name in document}
+        recorded.setdefault("noise", "seeded")  # the only kind at first
         branch, round = document.pop("node")
         options = UnlearnRequest(**recorded, **budget)
-        return Request(options, node=(branch, round), **document)
+        table = document.pop("curvature", None)
+        curvature = None if table is None else Curvature(**table)
+        return Request(options, node=(branch, round), curvature=curvature, **document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise LedgerError(f"{path} cannot be read: {error}") from error
+
+
+def units_of(options: UnlearnRequest) -> tuple[Group, ...]:
+    """Return the clients that a guarantee is about: each by itself, or all together."""
+    return split_units(options.clients, options.guarantee)
+
+
+def split_units(clients: Sequence[int], guarantee: Guarantee) -> tuple[Group, ...]:
+    """Return each client by itself, or all clients together."""
+    if guarantee == "group":
+        return (tuple(sorted(clients)),)
+    return tuple((client,) for client in clients)
+
+
+def unit_name(unit: Group) -> str:
+    """Return the name of a client or group in a certificate.
+
+    >>> unit_name((3,)), unit_name((3, 7))
+    ('3', '3, 7')
+    """
+    return ", ".join(map(str, unit))
 
 
 def checked_clients(

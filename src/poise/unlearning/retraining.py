@@ -12,6 +12,7 @@ import numpy as np
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.algorithm_state import AlgorithmState
 from poise.core.capabilities import LetsClientsLeave, PerClient
+from poise.core.curvature import Curvature, curvature_of
 from poise.core.errors import IncompatibleParts, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import Attack, Oracle
@@ -49,6 +50,15 @@ def composition_of(
     """
     experiment = experiment_of(run)
     return compose(experiment, experiment.seeds[0], federation, task)
+
+
+def training_curvature(run: Run, whole: Composition) -> Curvature | None:
+    """Return the curvature that a training recorded; measure it where it did not."""
+    recorded = Curvature.recorded(run.meta)
+    if recorded is not None or whole.federation.on_demand:
+        return recorded
+    oracle = whole.task.bind(whole.federation, whole.backend.device)
+    return curvature_of(whole.federation, oracle, whole.parts.solver.batch_size)
 
 
 def score_name(metrics: Iterable[str], held_out: bool = False) -> str:

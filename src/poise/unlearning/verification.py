@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from poise.core.curvature import Curvature
 from poise.core.errors import LedgerError
 from poise.core.vectors import Vector
 from poise.ledger.models import content_hash
 from poise.ledger.run import Run, open_run
 from poise.training import parts_in, recorded
 from poise.unlearning.certificate import certify, read
+from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
@@ -34,6 +36,9 @@ TABLES = (
     "result",
     "evidence",
 )
+
+REWORDED = ("request", "guarantee", "grounds")
+"""Tables whose keys and texts format 2 changed."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +134,20 @@ def _recomputed_tables(
     then = document["evidence"]["training"]
     assert root.path is not None
     experiment = recorded(root.path)
+    parts = parts_in(experiment)
+    evidence = document["evidence"]
+    earlier = [evidence["training"], *evidence["branches"][:-1]]
+    lengths = [(histories.run(s), now["rounds"]) for s, now in enumerate(earlier)]
+    in_ledger = Curvature.recorded(root.meta)
+    if in_ledger is not None and in_ledger != request.curvature:
+        yield Check("L is the one that training recorded", "request.json has another")
+    curvature = in_ledger or request.curvature
     grounds = grounds_for(
         request.method,
-        parts_in(experiment),
-        document["grounds"]["statistics outside the optimiser"],
-        request.budget,
+        parts,
+        root.trainable < len(root.models(0)),
+        budget=request.budget,
+        conditions=conditions_of(lengths, parts, curvature),
         audit=experiment.table("run").get("audit"),
     )
     result = document["result"]
@@ -153,6 +167,8 @@ def _recomputed_tables(
         first = {**now, **grown, "digest": root.digest_after(then["rounds"])}
         again = {**again, "evidence": {**again["evidence"], "training": first}}
     for table in TABLES:
+        if document["certificate"] == 1 and table in REWORDED:
+            continue
         yield Check(f"{table}: recomputed", _difference(document[table], again[table]))
 
 
@@ -175,10 +191,12 @@ def _difference(left: Any, right: Any) -> str:
 def _restart_check(histories: Histories, before: Histories, request: Request) -> Check:
     """Check that the sensitivities allow the restart node."""
     branch, n = request.node
-    decision = decide(request.method, before, request.clients, request.budget)
+    decision = decide(request.method, before, request.units, request.budget)
     late = decision.ideal[0] != branch or decision.ideal[1] < n
     if request.method == "sifu":
-        moved = influence(histories.psi(branch, request.budget), histories.unlearned)[n]
+        units = histories.units
+        psi = histories.unit_psi(branch, request.budget, units)
+        moved = influence(psi, range(len(units)))[n]
         late = late or bool(moved > request.budget.limit)
     problem = f"round {n} of branch {branch} is too late" if late else ""
     return Check("the restart follows from the sensitivities", problem)

@@ -37,6 +37,7 @@ def run_request(
         method=request.method,
         budget=request.budget,
         out=request.out,
+        guarantee=request.guarantee,
     )
     if plan:
         if json:
