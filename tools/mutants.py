@@ -76,20 +76,10 @@ MARKERS = "not slow and not long"
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "clocks/replay.py",
-        "path.stat().st_mtime_ns if path.exists() else 0",
-        "1",
-    ): "a key of the cache for a file that is not there, which is never loaded",
-    (
         "engine/wire.py",
         'self.encode(zeros, no_state, keys(0, "template", 0)).payload',
         "1",
     ): "a template tells names, shapes and number types; its values and their seed are not used",
-    (
-        "privacy/gaussian.py",
-        "while privacy_curve(high, epsilon) < delta:",
-        "privacy_curve(high, epsilon) <= delta",
-    ): "a bracket twice as wide holds the same root",
 }
 """Mutants that no test can notice: (file, part of the line, code after the change), reason."""
 

@@ -10,6 +10,7 @@ from poise.channels import TopK
 from poise.clocks import Asynchronous, Buffered, Exponential, Trace
 from poise.core.types import Assignment, InFlight
 from poise.privacy.budget import Budget
+from poise.privacy.gaussian import privacy_curve, sensitivity_budget
 from poise.samplers import PowerOfChoice
 from poise.solvers import SGD
 
@@ -83,3 +84,13 @@ def test_how_far_a_local_step_contracts() -> None:
         0.95, rel=1e-12
     )
     assert Budget().contraction(solver) == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 5.0, 10.0])
+@pytest.mark.parametrize("distance", [1.0, 8.0])
+def test_a_distance_at_the_end_of_the_bracket_is_returned_exactly(
+    distance: float, epsilon: float
+) -> None:
+    # the search doubles its upper end from 1, so it meets these distances without rounding
+    delta = privacy_curve(distance, epsilon)
+    assert sensitivity_budget(1.0, epsilon, delta) == distance

@@ -3,6 +3,7 @@ memory."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,20 @@ def test_a_bad_schedule_is_named(text: str, what: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(PoiseError, match=what):
         train(Replay(str(path)))
+
+
+def test_a_deleted_schedule_is_not_read_from_the_cache(tmp_path: Path) -> None:
+    """Not even if the file was dated one nanosecond after the epoch, next to "no file"."""
+    path = tmp_path / "deleted.csv"
+    save_schedule(Asynchronous().timeline(TAU, time=1.0), path)
+    os.utime(path, ns=(1, 1))
+    if path.stat().st_mtime_ns != 1:
+        pytest.skip("this file system stores no nanoseconds")
+    clock = Replay(str(path))
+    assert list(clock.timeline())
+    path.unlink()
+    with pytest.raises(PoiseError, match="No such file"):
+        clock.timeline()
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
