@@ -101,7 +101,7 @@ def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
 
 
 class _Worker:
-    """A worker process, which holds the task and the federation and does batches of work."""
+    """A worker process: holds the task and the federation, does batches of work."""
 
     def __init__(self, local: LocalWork) -> None:
         torch.set_num_threads(1)
@@ -188,7 +188,7 @@ class RayWorkers:
         return self._on_server.map_workers(function, items)
 
     def _store_models(self, models: Mapping[int, Vector]) -> dict[int, Any]:
-        """References to models in the object store; each version is stored once while in use."""
+        """References to models in the object store, one per version while in use."""
         ray = _ray()
         stored: dict[int, tuple[Vector, Any]] = {}
         for version, model in models.items():
@@ -224,7 +224,7 @@ class RayWorkers:
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Metrics of a model, measured on the server's machine, which holds the data."""
+        """Metrics of a model, measured on the server, which holds the data."""
         return self._on_server.measure(theta, names, algorithm_state)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from poise.core.traits import (
 )
 
 KEPT = 0.5
-"""Minimum share of its importance that the advised temperature leaves to every client."""
+"""Minimum share of its importance that the advised temperature leaves every client."""
 
 
 def advice(

@@ -1,4 +1,4 @@
-"""The bounds that apply to a composition, and the conditions of the papers that it meets."""
+"""The bounds that apply to a composition, and the papers' conditions that it meets."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _steps(context: ExplainContext) -> int | None:
 
 
 def _rates(context: ExplainContext) -> tuple[float | None, float]:
-    """The local rate of plain SGD (None for other solvers or servers), and the server's rate."""
+    """The local rate (None except for plain SGD and adding), and the server's rate."""
     server = traits_of(context.parts.server, ServerTraits)
     plain = (
         _adds(context) and not traits_of(context.parts.solver, SolverTraits).momentum

@@ -82,7 +82,7 @@ class Clients:
         return total + self.decay * rows[:, :trainable]
 
     def _block(self, rows: Stack, start: int, counts: torch.Tensor) -> Stack:
-        """Mean gradients over a block of positions; 0 for clients that have none left."""
+        """Mean gradients over a block of positions; 0 for clients with none left."""
         out = rows.new_zeros((len(rows), self.oracle.layout.trainable))
         if not self.oracle.batches:
             ones = torch.ones(len(rows), dtype=torch.int64)

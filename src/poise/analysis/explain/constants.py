@@ -1,4 +1,4 @@
-"""Estimates of the constants that the bounds need, each with its method and an interval."""
+"""Estimates of the constants in the bounds, each with its method and an interval."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from poise.core.vectors import Vector
 from poise.theory import Problem
 
 BUDGET = 4e9
-"""Multiplications for solving the convex problem; a fixed budget keeps results reproducible."""
+"""Multiplications to solve the convex problem; fixed, for reproducible results."""
 
 MOST_PASSES = 600
 LEAST_PASSES = 25
@@ -32,7 +32,7 @@ PASS = 4e8
 
 @dataclass(frozen=True)
 class Constants:
-    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, and gradient dissimilarity."""
+    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, gradient dissimilarity."""
 
     smoothness: Constant
     convexity: Constant
@@ -148,7 +148,7 @@ def _opened(
     decay: float,
     seed: int,
 ) -> tuple[Clients, int]:
-    """All clients and the number of passes to solve the problem; else a few clients and 0."""
+    """All clients and the passes to solve the problem; else a few clients and 0."""
     few = not federation.on_demand and federation.clients <= MOST_CLIENTS
     if kind and few and (kind == "quadratic" or decay > 0):
         whole = Clients.open(

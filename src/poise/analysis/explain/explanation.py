@@ -1,4 +1,4 @@
-"""The explanation of a composition: true objective, noise, bounds, warnings and advice."""
+"""The explanation of a composition: objective, noise, bounds, warnings and advice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from poise.weightings import Proportional
 
 @dataclass(frozen=True)
 class Explanation:
-    """The true objective of a composition, the noise of its weights, bounds and warnings.
+    """The true objective of a composition, its weights' noise, bounds and warnings.
 
     ``objective`` is q~, (N,): the weights of the client losses that training really
     minimises, including the effect of local work. ``mean`` is E[omega_i]. ``chi2`` is
@@ -95,12 +95,12 @@ class Explanation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All warnings in words, each with its reason and fix; empty if there are none."""
+        """All warnings in words, each with its reason and fix; empty without any."""
         return tuple(str(r) for r in self.remarks)
 
     @property
     def weight_range(self) -> tuple[float, float]:
-        """``(pi, Pi)``: smallest and largest kappa_i = q~_i / p_i [Mansour 2022, §2.5.2]."""
+        """``(pi, Pi)``: least and largest kappa_i = q~_i/p_i [Mansour 2022, §2.5.2]."""
         return theory.weight_range(self.objective, self.importance)
 
     def as_data(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def explain(
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
 ) -> Explanation:
-    """Predict the behaviour of a composition before training; takes the arguments of `poise.train`.
+    """Predict a composition's behaviour before training; options as in `poise.train`.
 
     Sampler, clock and weighting are evaluated in closed form if there is one. Otherwise
     poise simulates that part alone, with a fixed number of operations, and the
@@ -324,7 +324,7 @@ def progress_of(solver: Solver, setting: Setting) -> Floats:
 
 
 def _unbiased(context: ExplainContext) -> bool | None:
-    """Whether E[omega_i] = p_i and local work keeps it, within the interval of an estimate.
+    """Whether E[omega_i] = p_i, also after local work, within an estimate's interval.
 
     None if unknown.
     """
@@ -414,7 +414,7 @@ def _refused(
 def _mean_of_cut_coins(
     sampler: Sampler, setting: Setting, importance: Floats
 ) -> Floats:
-    """E[omega_i] of a sampler that does not fit, with probabilities cut at 1; nan if unknown."""
+    """E[omega_i] of a sampler that does not fit, coins cut at 1; nan if unknown."""
     unknown = np.full(len(importance), np.nan)
     if not isinstance(sampler, HasCoins) or not still_holds(sampler, "coins"):
         return unknown

@@ -1,4 +1,4 @@
-"""The fixed point of loss-based weights: a model whose losses give the weights that lead to it."""
+"""The fixed point of loss-based weights: its losses give the weights that led to it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def fixed_point(
 def weights_at_optimum(
     composition: Composition, oracle: Oracle, setting: Setting, known: Constants | None
 ) -> tuple[Scheme, dict[str, Floats]] | None:
-    """The weights at the optimum of the requested objective; None if the optimum is unknown."""
+    """The weights at the optimum of the requested objective; None if it is unknown."""
     if known is None or known.optimum is None:
         return None
     theta = known.optimum.to(oracle.initial(composition.seed))
@@ -118,7 +118,7 @@ def weights_at_optimum(
 
 
 def _runs_away(apart: Callable[[Floats], Floats], logs: Floats) -> bool:
-    """Whether a small change of the weights grows, so that the fixed point is unstable."""
+    """Whether the fixed point is unstable: a small change of the weights grows."""
     nudge = 1e-3 * np.random.default_rng(0).normal(size=len(logs))
     moved = logs + nudge
     for _ in range(NUDGES):

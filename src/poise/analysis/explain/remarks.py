@@ -32,7 +32,7 @@ from poise.engine.plan import Parts
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
-"""Uniform sampling gets a warning if the sum of a round's weights deviates more than this."""
+"""Uniform sampling gets a warning if a round's weight sum deviates more than this."""
 
 SLOW = 0.05
 """Distance of the sum of the mean weights below 1 that gets a warning."""
@@ -80,7 +80,7 @@ def remarks(context: ExplainContext) -> tuple[Remark, ...]:
 
 
 def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
-    """The reasons why the objective is unknown before training; empty if it is known."""
+    """The reasons why the objective is unknown before training; empty if known."""
     if not context.opaque:
         return tuple(beyond_theory(context.parts))
     why = "its weights depend on the updates themselves, which are unknown before training"
@@ -92,7 +92,7 @@ def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
 
 
 def in_theory(parts: Parts) -> bool:
-    """Whether the direction is a weighted sum of the updates, as all closed forms assume."""
+    """Whether the direction is a weighted sum of updates, as closed forms assume."""
     return not list(beyond_theory(parts))
 
 
@@ -264,7 +264,7 @@ def _losses(context: ExplainContext) -> Iterator[Remark]:
 
 
 def _milder(context: ExplainContext, weighting: Weighting) -> str:
-    """A fix: the temperature that leaves every client half its weight, or another weighting."""
+    """A fix: the temperature that keeps half of every weight, or another weighting."""
     losses = context.table.get("before")
     tilt = traits_of(weighting, WeightingTraits).tilt
     if losses is not None and tilt is not None:

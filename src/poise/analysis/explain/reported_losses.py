@@ -21,7 +21,7 @@ ROOM = 6e9
 
 @dataclass(frozen=True)
 class ReportedLosses:
-    """Losses of clients before and after one local training, and the norms of their updates."""
+    """Losses of clients before and after one local training, and their update norms."""
 
     numbers: Ints  # (m,)
     before: Floats
@@ -35,7 +35,7 @@ class ReportedLosses:
         return len(self.numbers) == self.clients
 
     def table(self, seed: int = 0) -> dict[str, Floats]:
-        """Values for every client, (N,); other clients get the values of a random known client."""
+        """Values of all clients, (N,); an unknown client takes a random known one's."""
         stand_in = np.random.default_rng(seed).integers(
             0, len(self.numbers), self.clients
         )

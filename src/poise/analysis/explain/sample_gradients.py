@@ -75,7 +75,7 @@ def _values_at(
     drawn: int,
     seed: int,
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """(sigma^2, half-width) and (G^2, half-width), largest over clients; gradient spread."""
+    """(sigma^2, half-width), (G^2, half-width), both largest over clients; spread."""
     noises = []
     norms = []
     means = []
@@ -112,7 +112,7 @@ def _values_at(
 def _samples(
     oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int
 ) -> torch.Tensor:
-    """Gradients of single samples of a client, or of small batches if needed, (k, trainable)."""
+    """Gradients of a client's single samples, or small batches, (k, trainable)."""
     size = _size(oracle, client)
     trainable = oracle.layout.trainable
     k = min(drawn, size) if oracle.batches else 1

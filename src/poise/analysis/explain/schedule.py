@@ -24,7 +24,7 @@ T_BATCHES = 2.093  # Student's 97.5 % quantile with 19 degrees of freedom
 
 @dataclass(frozen=True)
 class Schedule:
-    """Totals over simulated aggregations; sums by client are kept in batches for intervals."""
+    """Totals over simulated aggregations; sums by client in batches, for intervals."""
 
     aggregations: int
     time: float  # simulated, at the last of them

@@ -76,7 +76,7 @@ class Scheme:
     def distance(
         self, importance: Floats, progress: Floats | float = 1.0
     ) -> tuple[float, tuple[float, float] | None]:
-        """chi^2 of the objective, and a 95 % interval (basic bootstrap) for estimated weights."""
+        """chi^2 of the objective; for estimates, a 95 % basic bootstrap interval."""
         ones = np.ones(len(self.mean)) * progress
         point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
         point = 0.0 if point < 1e-15 else point
@@ -100,7 +100,7 @@ class Scheme:
         return point, (max(low, 0.0), max(high, 0.0))
 
     def biased(self, importance: Floats, progress: Floats | float = 1.0) -> bool:
-        """Whether the objective differs from the requested one, beyond the estimation error."""
+        """Whether the objective differs from the requested one, beyond the error."""
         point, interval = self.distance(importance, progress)
         if interval is not None:
             return interval[0] > 0
@@ -121,7 +121,7 @@ def name_of(part: Fits) -> str:
 
 
 def last_stage(weighting: Weighting) -> Weighting:
-    """The weighting at the end of training: the last stage of a `Switch` or an `Anneal`."""
+    """The weighting at the end of training: the last stage of `Switch` or `Anneal`."""
     while isinstance(weighting, EndsWith):
         weighting = weighting.finally_used
     return weighting
@@ -233,7 +233,7 @@ def long_run(
 def statistics_of(
     sampler: Sampler, setting: Setting, table: dict[str, Floats]
 ) -> WeightStatistics | None:
-    """The weight statistics of the sampler, given the known losses and norms; None if unknown."""
+    """The sampler's weight statistics at known losses and norms; None if unknown."""
     p = np.asarray(setting.importance, dtype=np.float64)
     draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
     known = ClientFacts(
@@ -252,7 +252,7 @@ def statistics_of(
 
 
 def shares_of(clock: Clock, setting: Setting) -> Floats | None:
-    """The long-run share of aggregations with each client, (N,), if all clients restart at once."""
+    """Each client's long-run share of aggregations, (N,), if all restart at once."""
     if not isinstance(clock, KnowsLongRunWeights) or not still_holds(
         clock, "unbiased_weights"
     ):

@@ -80,7 +80,7 @@ def bins(count: int, limit: int) -> Bins:
 
 
 def evenly(count: int, limit: int) -> Ints:
-    """At most ``limit`` of ``count`` indices, evenly spaced, including the first and the last.
+    """At most ``limit`` of ``count`` indices, evenly spaced, including both ends.
 
     >>> evenly(9, 3).tolist(), evenly(2, 3).tolist()
     ([0, 4, 8], [0, 1])

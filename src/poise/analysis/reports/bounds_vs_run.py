@@ -1,4 +1,4 @@
-"""The page of an explanation: theoretical bounds, predicted bias, and the measured run."""
+"""The page of an explanation: theoretical bounds, predicted bias, measured run."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
 
 
 def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
-    """The mean over seeds of a value per aggregation, (R,), without nan; None without values."""
+    """The mean over seeds of a value per aggregation, (R,), no nan; None if empty."""
     lines = [(np.arange(1.0, run.rounds + 1), values(run)) for run in group.runs]
     lines = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in lines]
     lines = [(x, y) for x, y in lines if len(x)]
@@ -76,7 +76,7 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time, seconds or bytes (both ways) up to each aggregation, (R,)."""
+    """Rounds, simulated time, seconds or bytes both ways at each aggregation, (R,)."""
     if against == "time":
         return run.times
     if against == "seconds":
@@ -107,7 +107,7 @@ def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
-    """The x values of the mean: all measured rounds, or the range that all runs cover."""
+    """The x values of the mean: all measured rounds, or the range that runs share."""
     x = np.unique(np.concatenate([x for x, _ in lines]))
     if against == "rounds":
         return x

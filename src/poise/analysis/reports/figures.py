@@ -1,4 +1,4 @@
-"""Figures of runs; the subtitle of a figure says how to read it and what it leaves out."""
+"""Figures of runs; each subtitle says how to read the figure and what it leaves out."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def weight_map(
 
 
 def weight_departure(groups: Sequence[Group]) -> Figure:
-    """Distance of the weights from the base weights: mean over seeds with a 95 % band."""
+    """Distance of weights from base weights: mean over seeds with a 95 % band."""
     note = (
         "Sum over the cohort of |weight - base weight|, both normalised to sum to 1. "
         "0: equal to the base weights; 2: the maximum."
@@ -149,7 +149,7 @@ def weight_departure(groups: Sequence[Group]) -> Figure:
 
 
 def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
-    """The mean weight of an update by a trait of its client, e.g. the imbalance ratio."""
+    """The mean weight of an update by a trait of its client, such as imbalance."""
     import plotly.graph_objects as go
 
     note = (

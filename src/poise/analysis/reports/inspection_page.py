@@ -186,7 +186,7 @@ def _bars(name: str, values: Floats, top: float, k: int) -> Bar:
 
 
 def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
-    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; its part above 1 has no meaning.
+    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; meaningless above 1.
 
     >>> round(float(log_normal_density(np.array(1.0), 0.0, 1.0)), 4)
     0.3989
@@ -235,7 +235,7 @@ def spectrum_figure(graph: SimilarityGraph) -> Figure:
 
 
 def graph_figure(graph: SimilarityGraph) -> Figure:
-    """Clients in the plane with their strongest edges; darker clients are more typical."""
+    """Clients in the plane with their strongest edges; darker means more typical."""
     import plotly.graph_objects as go
 
     positions = layout(graph)
@@ -283,7 +283,7 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
 
 
 def layout(graph: SimilarityGraph) -> Floats:
-    """Positions of the clients in the plane, (N, 2): the first two principal components."""
+    """Positions of the clients, (N, 2): the first two principal components."""
     centred = graph.messages - graph.messages.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     positions = np.zeros((graph.clients, 2))
@@ -315,7 +315,7 @@ def composition_figure(counts: Ints) -> Figure:
 
 
 def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The findings of an inspection as (name, value); ``data`` comes from `Inspection.as_data`."""
+    """The findings of an inspection as (name, value), from `Inspection.as_data`."""
     size = data["size"]
     spectrum = data["spectrum"]
     rows = [

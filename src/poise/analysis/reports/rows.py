@@ -149,7 +149,7 @@ def _score(column: _Column, group: Group) -> Score:
 
 
 def main_metric(groups: Sequence[Group]) -> str | None:
-    """The first of accuracy, loss and any other scalar metric; None if nothing was measured."""
+    """The first of accuracy, loss and other scalar metrics; None if not measured."""
     names = scalar_metrics(groups)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 

@@ -1,4 +1,4 @@
-"""The sections of a page as HTML; this module escapes every text that comes from a ledger."""
+"""The sections of a page as HTML; this module escapes all texts from a ledger."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def findings(comparison: Comparison) -> str:
 
 
 def what_was_run(groups: Sequence[Group]) -> str:
-    """The choice for each slot, in words; choices that all groups share are shown once."""
+    """The choice for each slot, in words; shows choices common to all groups once."""
     choices_by_group = [choices(group.experiment) for group in groups]
     slots = dict.fromkeys(slot for chosen in choices_by_group for slot in chosen)
     head = "".join(f'<th scope="col">{text(group.label)}</th>' for group in groups)

@@ -28,7 +28,7 @@ class Grid:
 
 
 def score_grid(rows: Sequence[ScoreRow]) -> Grid:
-    """The scores as texts: a row per score for a few groups, a row per group for many."""
+    """The scores as texts: a row per score for few groups, a row per group for many."""
     names = list(rows[0].scores) if rows else []
     cells = [[score_text(row.scores[name]) for name in names] for row in rows]
     seeds = [str(len(row.seeds)) for row in rows]
@@ -43,7 +43,7 @@ def score_grid(rows: Sequence[ScoreRow]) -> Grid:
 
 
 def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
-    """The scores as a rich table: mean ± half the width of the 95 % interval over seeds."""
+    """The scores as a rich table: mean ± half the 95 % interval over seeds."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Client timelines: when each client worked, from which model version, with which weight."""
+"""Client timelines: when each client worked, on which version, with which weight."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def local_tasks(run: Run) -> LocalTasks:
 
 
 def overlaps(run: Run) -> bool:
-    """Whether any client worked across an aggregation; otherwise a timeline adds nothing."""
+    """Whether any client worked across an aggregation; else a timeline adds nothing."""
     c = run.contributions
     return bool(len(c) and (c["version"] < c["round"]).any())
 
@@ -57,7 +57,7 @@ def overlaps(run: Run) -> bool:
 def timeline_figure(
     run: Run, title: str = "Client timeline", latest: bool = False
 ) -> Figure:
-    """One bar per local task, from sending the model to the aggregation that used the update.
+    """One bar per local task, from sending the model to aggregating the update.
 
     Darker bars have a larger weight. Of too many tasks, the figure shows the first or,
     with ``latest``, the last ones.

@@ -26,7 +26,7 @@ def show_explanation(
     keep: bool,
     json: bool,
 ) -> None:
-    """Explain an experiment and print facts, conditions, constants, bounds and warnings."""
+    """Explain an experiment: facts, conditions, constants, bounds and warnings."""
     require(
         Path(what).is_dir() or not keep,
         f"--keep needs a run folder, and {what} is not one",
@@ -86,7 +86,7 @@ def _print_tables(explanation: Explanation) -> None:
 def _write_page(
     explanation: Explanation, bounds: BoundsVsRun | None, out: Path
 ) -> Path:
-    """Write the page of an explanation, with the figure of bounds and run if there is one."""
+    """Write the page of an explanation, with the figure of bounds and run if any."""
     texts = [f"warning: {text}" for text in explanation.warnings]
     texts += [f"advice: {text}" for text in explanation.advice]
     return write_explanation(

@@ -23,7 +23,7 @@ def show_inspection(
     json: bool,
     keep: Path | None = None,
 ) -> None:
-    """Inspect a federation, print the findings, write the page, and save the graph to ``keep``."""
+    """Inspect a federation, print findings, write the page, and ``keep`` the graph."""
     with Bar(quiet=json) as bar:
         advance = bar.counter(f"inspecting {what}", 2)
         federation = federation_of(what, changes, seed)

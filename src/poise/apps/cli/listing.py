@@ -54,7 +54,7 @@ def parts_by_slot() -> dict[str, list[dict[str, str]]]:
 
 
 def _row(name: str, factory: Callable[..., Any], skip: int = 0) -> dict[str, str]:
-    """One line of the list: a part's name, the first line of its docstring, its options."""
+    """One line of the list: a part's name, its docstring's first line, its options."""
     summary = (inspect.getdoc(factory) or "").partition("\n")[0]
     options: list[str] = []
     if dataclasses.is_dataclass(factory):

@@ -1,4 +1,4 @@
-"""Terminal output of the command line: messages, progress bars, Ctrl-C handling and JSON."""
+"""Terminal output of the command line: messages, progress bars, Ctrl-C and JSON."""
 
 from __future__ import annotations
 

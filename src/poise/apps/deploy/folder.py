@@ -1,4 +1,4 @@
-"""The folder of a deployment: addresses, keys, and the configuration and policy of each node."""
+"""A deployment's folder: addresses, keys, configuration and policy of each node."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Deployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables for Flower's programs, without telemetry or update checks."""
+        """Environment for Flower's programs, without telemetry or update checks."""
         return environment(self.path, self.server / "flwr")
 
     def files(self) -> list[str]:
@@ -115,7 +115,7 @@ class Deployment:
 
 
 def environment(marked: Path, home: Path) -> dict[str, str]:
-    """Environment of a process that belongs to the folder ``marked``; ``home`` is Flower's."""
+    """Environment of a process of the folder ``marked``; ``home`` is Flower's."""
     return {
         **os.environ,
         MARK: str(marked),
@@ -141,7 +141,7 @@ def open_deployment(path: str | Path) -> Deployment:
 def make_deployment(
     path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK
 ) -> Deployment:
-    """Create a deployment: certificates, keys, configurations, policies and start scripts.
+    """Create a deployment: certificates, keys, configurations, policies and scripts.
 
     Args:
         path: a new or empty folder.

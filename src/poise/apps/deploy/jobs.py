@@ -1,4 +1,4 @@
-"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it to its end."""
+"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_deployed(
     observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Run]:
-    """Run every seed of an experiment on the nodes of a deployment, into ``out/seed-<k>``."""
+    """Run every seed of an experiment on a deployment's nodes, in ``out/seed-<k>``."""
     parts_in(experiment)  # report mistakes in the file before starting a job
     file = str((experiment.path or Path("experiment.toml")).resolve())
     order = {

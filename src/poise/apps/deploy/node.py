@@ -1,4 +1,4 @@
-"""The client app on a node: answers requests within the node's policy, on the node's own data."""
+"""The client app on a node: answers within the node's policy, on the node's data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from poise import channels as _channels  # noqa: F401 - importing a module registers its parts
+from poise import channels as _channels  # noqa: F401 - registers its parts
 from poise import solvers as _solvers  # noqa: F401
 from poise.apps.deploy.client_state_store import ClientStateStore
 from poise.apps.deploy.fault_injection import FaultInjection
@@ -290,7 +290,7 @@ def _work_piece(
 def _local_work(
     facts: Mapping[str, Any], solver: Solver, node_data: NodeData
 ) -> LocalWork:
-    """The local work of a request: the task on the node's data, the solver, and the channel."""
+    """The local work of a request: the task on the node's data, solver, channel."""
     oracle = _bind_task(facts["task"], node_data)
     channel = build("channel", facts.get("channel", {"name": "plain"}))
     wire = Wire(oracle.layout, channel, tuple(facts.get("personal") or ()))
@@ -356,7 +356,7 @@ def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
 
 
 def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """The main direction of the node's data, from which the server builds the similarity graph."""
+    """The main direction of the node's data, for the server's similarity graph."""
     from poise.graph import message_of  # imported late: most requests do not need it
 
     node_data = context.node_data
@@ -375,7 +375,7 @@ def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
 
 
 def _identify(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """The node's process; the server asks a silent node for it, to find out if it restarted."""
+    """The node's process, by which the server sees whether a silent node restarted."""
     facts = {"client": context.node_data.client, "boot": context.boot}
     return outgoing(context.policy, "call", facts)
 
@@ -398,7 +398,7 @@ def _bind_task(table: Mapping[str, Any], node_data: NodeData) -> Any:
 def _write_journal(
     folder: Path, request: Mapping[str, Any], reply: NodeMessage, detail: str
 ) -> None:
-    """Add a line to the node's journal: the request, and what left the node or why nothing did."""
+    """Add the request to the node's journal, and what left or why nothing did."""
     line: dict[str, Any] = {"time": time.time()}
     for name in JOURNALED:
         if request.get(name) is not None:

@@ -143,7 +143,7 @@ class Policy:
         metrics: Sequence[str],
         graph: bool = False,
     ) -> None:
-        """Raise `PolicyRefused` if a request goes beyond this policy; the error names the limit."""
+        """Raise `PolicyRefused` with the limit that a request exceeds, if any."""
         name = str(describe(solver)["name"])
         steps = int(solver.steps_for(np.array([samples]))[0])
         if name not in self.solvers:
@@ -201,7 +201,7 @@ def outgoing(
     direction: Floats | None = None,
     secret: bytes = b"",
 ) -> Outgoing:
-    """Everything that leaves a node in reply to one request; no other code sends anything.
+    """Everything that leaves a node in reply to a request; no other code sends.
 
     The facts are those that `LEAVES` lists for this kind of request, without those that
     the policy withholds. Updates are clipped and made noisy as the policy says. Their
@@ -250,7 +250,7 @@ def _protect(delta: torch.Tensor, policy: Policy) -> torch.Tensor:
 
 
 def _add_graph_noise(direction: Floats, policy: Policy, secret: bytes) -> Floats:
-    """A noisy direction of length 1; the same direction, noise level and secret give the same."""
+    """A noisy direction of length 1; the same inputs and secret give the same noise."""
     if not policy.graph_noise:
         return direction
     level = f"{policy.graph_noise!r}".encode()

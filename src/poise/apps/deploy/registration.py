@@ -1,4 +1,4 @@
-"""Registration: before a run, the server asks each node to take part and to describe its data."""
+"""The server asks each node, before a run, to take part and to describe its data."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def registered_federation(
 
 
 def _importance_of(members: list[int], importance: Any, nodes: int) -> Any:
-    """``[data] importance`` of the members: a name as it is, or the numbers of the members."""
+    """``[data] importance`` of the members: a name as it is, or their numbers."""
     if isinstance(importance, str):
         return importance
     require(len(importance) == nodes, f"[data] importance must be {nodes} numbers")
@@ -122,7 +122,7 @@ def _register_nodes(
     gone: Mapping[int, int],
     score: str,
 ) -> list[Mapping[str, Any]]:
-    """The registration of each node, in the order of the clients; raises if a node refuses."""
+    """The nodes' registrations in the order of the clients; raises if one refuses."""
     present = [client for client in sorted(transport.nodes) if client not in gone]
     plan = _plan(experiment, cohort=len(present), score=score)
     requests = {}

@@ -1,4 +1,4 @@
-"""The federation as the server of a deployment sees it: registered facts, but no samples."""
+"""The federation for the server of a deployment: registered facts, but no samples."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Remote:
 
     @property
     def members(self) -> Ints:
-        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has left."""
+        """Each client's number in the deployment, (N,): 0 to N - 1 if none has left."""
         if self.chosen is None:
             return np.arange(self.clients)
         return self.chosen
@@ -99,7 +99,7 @@ class Remote:
         return placeholder_samples(tuple(first["shape"]), first["classes"])
 
     def shards(self, clients: Ints) -> Shards:
-        """Empty shards: the server knows the form of the clients' samples, but has none."""
+        """Empty shards: the server knows the samples' form, but has no samples."""
         no_rows = torch.zeros(0, dtype=torch.int64)
         offsets = np.zeros(len(clients) + 1, dtype=np.int64)
         pool = self._form
@@ -123,7 +123,7 @@ class Remote:
         return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
-        """The federation without these clients; the others keep their order (`members`)."""
+        """The federation without these clients; others keep their order (`members`)."""
         gone = sorted({int(c) for c in clients})
         require(
             all(0 <= c < self.clients for c in gone),
@@ -166,7 +166,7 @@ def check_registered(
     most: Sequence[int] | Ints | None = None,
     members: Sequence[int] | Ints | None = None,
 ) -> None:
-    """Raise if registrations are invalid, do not fit each other, or contradict the experiment.
+    """Raise if registrations are invalid, or contradict each other or the experiment.
 
     Args:
         registrations: of all nodes, in the order of the clients.

@@ -1,4 +1,4 @@
-"""The server app of a deployment: runs the engine beside the SuperLink, on the nodes."""
+"""The server app of a deployment: runs the engine beside the SuperLink."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def main(grid: Grid, context: Context) -> None:
 
 @dataclass(frozen=True)
 class DeployedJob:
-    """A requested run: a JSON file with the order, and a log beside it with the progress."""
+    """A requested run: a JSON file with the order, and beside it a progress log."""
 
     file: Path
 
@@ -147,7 +147,7 @@ class DeployedJob:
         )
 
     def _unlearn(self, order: Mapping[str, Any], transport: Transport) -> Path:
-        """Unlearn clients on the remaining nodes; unlearned clients receive no requests."""
+        """Unlearn clients on the remaining nodes; sends unlearned clients nothing."""
         request = UnlearnRequest(**order["request"])
         out = None if request.out is None else Path(request.out)
         histories = Histories.of(open_run(order["unlearn"]), out)
@@ -233,7 +233,7 @@ def _on_nodes(experiment: Experiment) -> bool:
 
 
 def _check_sizes(federation: Remote, sizes: Ints) -> None:
-    """Raise if a client's data changed: guarantees hold for the data of the training."""
+    """Raise if a client's data changed: guarantees hold for the training data."""
     for client in np.flatnonzero(federation.sizes != sizes):
         raise IncompatibleParts(
             f"client {federation.members[client]} has {federation.sizes[client]} samples now, "

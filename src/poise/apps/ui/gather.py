@@ -117,7 +117,7 @@ def federation_figures(library: Library, name: str) -> str:
 
 
 def graph_figures(library: Library, name: str) -> str:
-    """The figures of the similarity graph of a run (`Drawings`); empty without a graph."""
+    """The figures of a run's similarity graph (`Drawings`); empty without a graph."""
     from poise.apps.ui.views import federation as views
 
     folder = library.folder(name)
@@ -230,7 +230,7 @@ def audit_figures(library: Library, name: str, alarm: float) -> str:
 
 
 def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
-    """The clients in quarantine, and the experiment and command that train without them."""
+    """The clients in quarantine, and the experiment and command that exclude them."""
     from poise.apps.ui.views.federation import on_nodes
 
     folder = library.folder(name)
@@ -325,7 +325,7 @@ def _audited(library: Library, name: str, run: Run) -> KeptAudit:
 def _audit_if_fast(
     library: Library, name: str, run: Run
 ) -> tuple[KeptAudit | None, str]:
-    """The audit if it is cached or fast, otherwise the reason; other pages do not wait for it."""
+    """The audit if cached or fast, otherwise the reason; other pages do not wait."""
     from poise.apps.ui.views.audit import audit_run
 
     def make() -> KeptAudit:
@@ -372,7 +372,7 @@ def _sensitivity(run: Run, client: int) -> models.Sensitivity:
 
 
 def _psi(run: Run, client: int, budget: Budget) -> tuple[np.ndarray | None, str]:
-    """Psi of one client after each aggregation, (R + 1,), or the reason why it is unknown."""
+    """Psi of one client after each aggregation, (R + 1,), or why it is unknown."""
     from poise.unlearning.ledger_sensitivity import budget_sensitivity
 
     try:

@@ -29,7 +29,7 @@ POLICY = (
     "img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from other hosts. Plotly sets inline styles, hence 'unsafe-inline' for styles only."""
+"""Nothing from other hosts; 'unsafe-inline' only for styles, as Plotly sets them."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -142,7 +142,7 @@ class Guard:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether the request comes from a page of the console, or from a client without cookies."""
+    """Whether the request comes from a console page, or a client without cookies."""
     origin = headers.get("origin")
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):

@@ -28,7 +28,7 @@ from poise.core.errors import LedgerError, PoiseError
 from poise.ledger.files import write_failure, write_whole
 
 FOLDER = "console"
-"""Folder of the console's files in a run folder; the console never changes the ledger."""
+"""The console's folder in a run folder; the console never changes the ledger."""
 
 JOB = "job.json"
 OUT = "out.json"
@@ -43,7 +43,7 @@ _testing = threading.Lock()
 
 
 class Busy(PoiseError):
-    """An action cannot start because another one runs, or cannot stop because it has ended."""
+    """An action cannot start because another one runs, or cannot stop: it has ended."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ConsoleJobs:
         arguments: Sequence[str],
         about: Mapping[str, Any] | None = None,
     ) -> ConsoleJob:
-        """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run runs."""
+        """Start ``poise ARGUMENTS --json``; raises `Busy` while this run has a job."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -183,7 +183,7 @@ class ConsoleJobs:
 
 
 def _acquire(lock: int) -> bool:
-    """Try to take the lock, several times: another console may be testing it for a moment."""
+    """Try to take the lock, several times: another console may test it for a moment."""
     for _ in range(5):
         with _testing:
             try:

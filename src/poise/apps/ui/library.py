@@ -136,7 +136,7 @@ class Library:
         return self.cached("", (key, *names), make, at=at)
 
     def store(self, name: str, key: Hashable, at: Stamp, value: object) -> None:
-        """Add a result to the cache; drop the least recently used results if it is full."""
+        """Add a result to the cache; a full cache drops the least recently used."""
         with self._lock:
             self._drop((name, key))
             self._cache[name, key] = (at, value)

@@ -11,7 +11,7 @@ from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
-"""State of a certificate; ``stale``: certificate or ledgers changed since the verification."""
+"""State of a certificate; ``stale``: it or its ledgers changed since verification."""
 
 
 LARGEST = {int: 10**9, float: 1e6}

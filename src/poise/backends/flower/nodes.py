@@ -1,4 +1,4 @@
-"""The backend ``flower``: local work on real nodes, with every reply checked before use."""
+"""The backend ``flower``: local work on real nodes, with checks of every reply."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class FlowerNodes:
         self._outbox.send()
 
     def answered(self, wait: float) -> list[Key]:
-        """Collect and check replies until some arrive or ``wait`` seconds have passed."""
+        """Collect and check replies until some arrive or ``wait`` seconds pass."""
         deadline = time.monotonic() + wait
         while True:
             arrived: list[Key] = []
@@ -143,7 +143,7 @@ class FlowerNodes:
             time.sleep(min(PAUSE, left))
 
     def _check_reply(self, nonce: str, reply: NodeMessage | str) -> list[Key]:
-        """Check the reply to a request and keep the result; returns its pieces of work."""
+        """Check the reply to a request and keep the result; returns its assignments."""
         request, pieces = self._requested.pop(nonce)
         if isinstance(reply, str):
             reason = reply
@@ -171,7 +171,7 @@ class FlowerNodes:
         return time.monotonic()
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Request these pieces of work and wait; a refused reply becomes a row with a reason."""
+        """Request assignments and wait; a refused reply becomes a row with a reason."""
         requested = {key for _, pieces in self._requested.values() for key in pieces}
         known = requested | self._replies.keys()
         new = [
@@ -197,7 +197,7 @@ class FlowerNodes:
     def map_workers(
         self, function: Callable[[Any], Any], items: Iterable[Any]
     ) -> list[Any]:
-        """Process the items one after the other; the server of a deployment has no workers."""
+        """Process the items one by one; a deployment's server has no workers."""
         torch.set_num_threads(1)
         return [function(item) for item in items]
 
@@ -229,7 +229,7 @@ class FlowerNodes:
     def _work_message(
         self, client: int, request: WorkRequest, order: WorkOrder, at_work: int
     ) -> NodeMessage:
-        """The message to the node: the work, the models to start from, and shared state."""
+        """The message to the node: assignments, models to start from, shared state."""
         streams = keys(
             self.seed,
             "work",
@@ -272,7 +272,7 @@ class FlowerNodes:
         return {"channel": describe(channel)}
 
     def _sent_entries(self, model: Vector, facts: Mapping[str, Any]) -> Vector:
-        """The entries of a model that travel: without those that a client keeps as personal."""
+        """The entries of a model that travel: all but a client's personal ones."""
         wire = self.local.wire
         if wire.personal is None or facts["held"] == NO_VERSION:
             return model
@@ -281,7 +281,7 @@ class FlowerNodes:
     def _state_facts(
         self, client: int, algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Which stored state the client starts from: the state after its last work that counted."""
+        """The stored state to start from: the one after the last work that counted."""
         if not self.keeps_client_state:
             return {}
         held = algorithm_state.client_state.get(client, {}).get(HELD)
@@ -314,7 +314,7 @@ class FlowerNodes:
     def _client_metrics(
         self, theta: Vector, wanted: list[str], algorithm_state: AlgorithmState
     ) -> dict[str, np.ndarray]:
-        """Each metric on each client's data, (N,); nan with a warning if a node sends none."""
+        """Each metric per client, (N,); nan with a warning if a node sends none."""
         requests = {}
         for client in range(len(self.clients.sizes)):
             facts = {

@@ -1,4 +1,4 @@
-"""Checks of replies: the server compares every reply with its request before using it."""
+"""Checks of replies: the server compares each reply with its request before use."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def refusal_reason(
 
 
 def identity_error(reply: NodeMessage, node: int, nonce: str) -> str:
-    """Why a reply does not answer a request: wrong sender, wrong nonce, or a refusal."""
+    """Why a reply does not answer a request: wrong sender or nonce, or a refusal."""
     if reply.sender != node or reply.facts.get("nonce") != nonce:
         return "a reply to another request"
     if "refused" in reply.facts:

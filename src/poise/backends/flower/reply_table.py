@@ -65,7 +65,7 @@ class ReplyTable:
             self.columns[name][row] = reply.facts[name][checked.piece]
 
     def arrivals(self, versions: Sequence[int] | None = None) -> Arrivals:
-        """All rows; ``versions`` names the state that each client stored on its node, if any."""
+        """All rows; ``versions`` names the state that each node stored, if any."""
         client_state = {}
         if versions is not None:
             client_state[HELD] = torch.tensor(

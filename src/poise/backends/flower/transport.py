@@ -119,7 +119,7 @@ class _Pending:
 
 @dataclass
 class Outbox:
-    """Requests that wait for replies. The outbox sends a request again if its node lost it.
+    """Requests that wait for replies; a request is sent again if its node lost it.
 
     Repeating a request is safe: its result depends on its address only. Flower reports
     a node that is away, but not a node that died and came back between two checks; such
@@ -133,7 +133,7 @@ class Outbox:
     _checks: dict[str, str] = field(default_factory=dict)
 
     def put(self, client: int, request: NodeMessage, patience: float) -> str:
-        """Accept a request for the next `send`; returns its nonce, the key in `collect`."""
+        """Accept a request for the next `send`; returns its nonce, for `collect`."""
         nonce = str(request.facts["nonce"])
         deadline = time.monotonic() + patience
         self._pending[nonce] = _Pending(
@@ -146,7 +146,7 @@ class Outbox:
         self._pending.pop(nonce, None)
 
     def collect(self) -> dict[str, NodeMessage | str]:
-        """The replies since the last call, by nonce; a text says why there will be no reply."""
+        """Replies since the last call, by nonce; a text says why none will come."""
         self.send()
         self._check_silent_nodes()
         nonces = {
@@ -175,7 +175,7 @@ class Outbox:
         return replies
 
     def send(self) -> None:
-        """Send all due requests to nodes that are online; the others wait for the next call."""
+        """Send all due requests to online nodes; the others wait for the next call."""
         due = {
             nonce: pending for nonce, pending in self._pending.items() if pending.due
         }
@@ -215,7 +215,7 @@ class Outbox:
     def _failed_on_node(
         pending: _Pending, message_id: str, flower_message: FlowerMessage
     ) -> bool:
-        """Whether the node was away or its app crashed, so that the request must be repeated."""
+        """Whether to send the request again: its node was away or its app crashed."""
         code = flower_message.error.code if flower_message.has_error() else None
         pending.crashes += code in FAILED
         failed = code in AWAY or (code in FAILED and pending.crashes <= CRASHES)
@@ -253,7 +253,7 @@ class Outbox:
         self.transport.boots[self.transport.nodes[pending.client]] = boot
 
     def _push(self, messages: Mapping[str, NodeMessage]) -> dict[str, str]:
-        """Push messages to nodes that are online; returns Flower's message ids by nonce."""
+        """Push messages to nodes that are online; returns Flower's ids by nonce."""
         if not messages:
             return {}
         grid = self.transport.grid

@@ -1,4 +1,4 @@
-"""The unlearning page: restart tree, certificates, and a form that shows the cost first."""
+"""The unlearning page: restart tree, certificates, and a form that shows the cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RequestFormData(RequestBody):
 def unlearning(
     request: Request, name: RunName, library: RunLibrary, known: Deployments
 ) -> Response:
-    """The page; with the options of a request in the query, also the cost of the request."""
+    """The page; with a request's options in the query, also the cost of the request."""
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
 

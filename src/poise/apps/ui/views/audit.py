@@ -1,4 +1,4 @@
-"""The audit of a run: ranking with evidence, thresholds, and quality if the truth is known."""
+"""The audit of a run: ranking with evidence, thresholds, quality if truth is known."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def audit_result(kept: KeptAudit, client: int) -> AuditResult:
 
 
 def thresholds(kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Threshold]:
-    """The number of suspects at several false-alarm rates, and the hits if the truth is known."""
+    """The suspects at several false-alarm rates, and the hits if the truth is known."""
     guilty = set(free_riders)
     rows = []
     for alarm in sorted({*THRESHOLDS, kept.audit.alarm}, reverse=True):

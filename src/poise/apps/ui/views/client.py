@@ -1,4 +1,4 @@
-"""One client of a run: data, contributions, sensitivity, audit result, and their figures."""
+"""One client of a run: data, contributions, sensitivity, audit result, figures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def profile(run: Run, client: int) -> Profile:
 
 
 def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
-    """Divergence of its class distribution from that of all clients; empty if unknown."""
+    """Divergence of its class distribution from the overall one; empty if unknown."""
     if counts is None or not counts[client].sum():
         return {}
     # client and all others: the totals are those of all clients
@@ -103,7 +103,7 @@ def graph_position(kept: KeptGraph, client: int) -> GraphPosition:
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """The contributions of a client to a run (its rows of `Run.contributions`) and events."""
+    """A client's contributions to a run, as rows of `Run.contributions`, and events."""
 
     rows: np.ndarray
     rounds: int
@@ -290,7 +290,7 @@ def length_figure(history: ClientHistory) -> Figure:
 
 
 def measured(run: Run) -> list[str]:
-    """The metrics with one value per client; empty if there are too many values to read."""
+    """The metrics with one value per client; empty with too many values to read."""
     if not run.rounds or run.rounds * run.clients > MOST_CELLS:
         return []
     return [name for name in run.metrics if run.metric(name).ndim == 2]

@@ -42,7 +42,7 @@ class Drawings(BaseModel):
 
 
 def drawn(plots: Iterable[Plot]) -> str:
-    """Figures as JSON (`Drawings`); their views are JSON already and are inserted verbatim."""
+    """Figures as JSON (`Drawings`); inserts their views, already JSON, verbatim."""
     return '{"plots":[' + ",".join(map(_plot_json, plots)) + "]}"
 
 
@@ -90,7 +90,7 @@ def _times(run: Run) -> Iterator[Plot]:
 
 
 def _bounds(run: Run) -> Iterator[Plot]:
-    """Bounds, predicted bias and measured curve, if ``poise explain RUN --keep`` saved them."""
+    """Bounds, predicted bias and measured curve that ``poise explain --keep`` saved."""
     kept = None if run.path is None else kept_explanation(run.path)
     if kept is not None and kept.curves is not None:
         yield plot_of([bounds_figure(kept.curves)], [""])

@@ -1,4 +1,4 @@
-"""All clients of a run: sizes, classes and the similarity graph, as facts and figures."""
+"""All clients of a run: facts and figures of sizes, classes and similarity graph."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
 
 
 def size_figure(sizes: Ints) -> Figure:
-    """Number of samples per client, sorted by size; means over bins for many clients."""
+    """Samples per client, sorted by size; means over bins for many clients."""
     import plotly.graph_objects as go
 
     order = np.argsort(sizes, kind="stable")

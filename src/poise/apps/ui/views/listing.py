@@ -1,4 +1,4 @@
-"""The lines of the list of runs: state, recipe, progress, scores and means over seeds."""
+"""The lines of the list of runs: state, recipe, progress, scores, means over seeds."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ HIDDEN_DEFAULTS = ("aggregator", "channel")
 """Slots that a recipe shows only if they differ from the default."""
 
 BRANCHES = "unlearning"
-"""Folder of the unlearning branches in a run folder (see `poise.unlearning.histories`)."""
+"""Folder of unlearning branches in a run folder (see `poise.unlearning.histories`)."""
 
 
 class Interval(BaseModel):
-    """A mean over the seeds of an experiment, with its 95 % interval for several seeds."""
+    """A mean over an experiment's seeds, with its 95 % interval for several seeds."""
 
     mean: float | None
     low: float | None
@@ -132,7 +132,7 @@ def _parse_experiment(summary: RunSummary) -> tuple[dict[str, Any], str]:
 def _progress(
     summary: RunSummary, rounds: int | None, time: float | None
 ) -> tuple[float | None, float | None]:
-    """The finished share (by rounds or simulated time), and the estimated remaining seconds."""
+    """The finished share (by rounds or simulated time) and the remaining seconds."""
     shares = []
     seconds_left = []
     if rounds:
@@ -191,7 +191,7 @@ def duration(seconds: float) -> str:
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over the finished runs of an experiment, or over all if none is finished."""
+    """Every score over an experiment's finished runs, or all runs if none finished."""
     intervals = {}
     counted = [line for line in group if line.state == "done"] or group
     for score in dict.fromkeys(name for line in counted for name in line.scores):
@@ -208,7 +208,7 @@ def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
 def _experiment_key(
     name: str, tables: Mapping[str, Any], meta: Mapping[str, str]
 ) -> str:
-    """A key that runs of one experiment share; unreadable runs and branches get unique keys."""
+    """A key common to an experiment's runs; unique for unreadable runs and branches."""
     if not tables or "clients" not in meta or f"/{BRANCHES}/" in name:
         return hashlib.sha256(name.encode()).hexdigest()[:12]
     same = json.dumps(identity_of(tables, meta), sort_keys=True, default=str)

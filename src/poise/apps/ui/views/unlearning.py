@@ -1,4 +1,4 @@
-"""The unlearning requests of a run: restart tree, certificates, and the cost of a new request."""
+"""A run's unlearning requests: restart tree, certificates, cost of a new request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RequestOptions:
 
     @classmethod
     def from_form(cls, form: Mapping[str, str]) -> RequestOptions:
-        """Parse the texts of a form; ignores empty fields, raises an error for unknown ones."""
+        """Parse the texts of a form; ignores empty fields, raises for unknown ones."""
         given: dict[str, Any] = {}
         for key, text in form.items():
             if key not in ENTRIES:
@@ -109,7 +109,7 @@ class RequestOptions:
         }
 
     def cost(self, run: Run, histories: Histories) -> Preview:
-        """The cost of this request; changes nothing, and raises the errors of the command."""
+        """The cost of this request; changes nothing, raises the command's errors."""
         for number in re.findall(
             r"\d+", self.clients
         ):  # before expanding a range of clients
@@ -189,7 +189,7 @@ def opened(run: Run) -> Iterator[Histories]:
 
 @dataclass(frozen=True)
 class UnlearningView:
-    """Data of the page: one row per request, the figures, and the unfinished request."""
+    """Data of the page: a row per request, the figures, and the unfinished request."""
 
     budget: Budget
     rows: list[dict[str, Any]]
@@ -236,7 +236,7 @@ def _row(branch: UnlearningHistory, histories: Histories) -> dict[str, Any]:
 
 
 def fingerprint(histories: Histories, request: int) -> str:
-    """A hash of the certificate and its ledgers; if it changes, a verification is stale."""
+    """A hash of certificate and ledgers; if it changes, a verification is stale."""
     folder = histories.branch_folder(request)
     assert folder is not None
     hashed = hashlib.sha256((folder / CERTIFICATE).read_bytes())
