@@ -165,7 +165,10 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
 
 def cost(oracle: Oracle) -> float:
     """Approximate number of multiplications for the gradient of one sample."""
-    return 6.0 * float(oracle.layout.trainable) * (1 if oracle.stacked else HEAVY)
+    stacked = 6.0 * float(oracle.layout.trainable)
+    if oracle.stacked:
+        return stacked
+    return stacked * HEAVY
 
 
 def double(task: TaskLike) -> TaskLike:

@@ -121,7 +121,10 @@ def largest_eigenvalues(
     direction /= direction.norm(dim=1, keepdim=True)
     reach = 1e-4 * max(1.0, float(theta[:trainable].norm()))
     eigenvalues = torch.zeros(len(rows), dtype=torch.float64)
-    for _ in range(ITERATIONS if clients.oracle.batches else 200):
+    iterations = ITERATIONS
+    if not clients.oracle.batches:  # gradients without samples are cheap
+        iterations = 200
+    for _ in range(iterations):
         product = _gradient_difference(clients, rows, reach * direction) / reach
         if shift:
             product = shift * direction - product
@@ -155,7 +158,9 @@ def logistic_bounds(clients: Clients) -> torch.Tensor:
         x = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], dim=1)
         n, f = x.shape
         if n * f * min(n, f) <= room:
-            top = float(torch.linalg.eigvalsh(x @ x.T if n < f else x.T @ x)[-1])
+            if n < f:  # the same eigenvalues in a smaller matrix
+                x = x.T
+            top = float(torch.linalg.eigvalsh(x.T @ x)[-1])
         else:
             top = float(x.square().sum())
         bounds.append(top / (2 * n))

@@ -10,7 +10,7 @@ import numpy as np
 
 from poise import theory
 from poise.analysis.explain.advice import advice
-from poise.analysis.explain.bounds import bounds, conditions, room_of
+from poise.analysis.explain.bounds import bounds, conditions, sum_tolerance
 from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.fixed_point import (
     FIXED_POINT,
@@ -27,7 +27,7 @@ from poise.analysis.explain.scheme import (
     selects_everyone,
 )
 from poise.config.run_options import RunOptions
-from poise.core.algorithm_state import memory_of
+from poise.core.algorithm_state import NamedVectors, memory_of
 from poise.core.capabilities import HasCoins, HasTitle
 from poise.core.durations import FixedDurations
 from poise.core.errors import IncompatibleParts, PoiseError, UpdatesUnknown
@@ -240,11 +240,16 @@ def explain_composition(
     arrivals = scheme.schedule.arrivals * rounds
     up = arrivals * wire.bytes_up(wire.template(theta), len(parts.reports))
     memory = memory_of(parts.solver)
-    shared = {} if memory is None else memory.shared(theta[: oracle.layout.trainable])
+    shared: NamedVectors = {}
+    if memory is not None:
+        shared = memory.shared(theta[: oracle.layout.trainable])
     down = arrivals * wire.bytes_down(theta, shared)
-    chi2, interval = (
-        scheme.distance(context.p, progress) if known else (float("nan"), None)
-    )
+    chi2 = float("nan")
+    interval = None
+    advised: tuple[str, ...] = ()
+    if known:
+        chi2, interval = scheme.distance(context.p, progress)
+        advised = advice(context, known_constants, rounds, composition.time)
 
     def terms_at(after: float) -> Mapping[str, Terms]:
         if known_constants is None or not known:
@@ -272,9 +277,7 @@ def explain_composition(
         ),
         terms=terms_at(rounds),
         remarks=remarks(context),
-        advice=advice(context, known_constants, rounds, composition.time)
-        if known
-        else (),
+        advice=advised,
         notes=(*_method_notes(parts, scheme, losses), *notes),
         terms_at=terms_at,
     )
@@ -317,10 +320,10 @@ def progress_of(solver: Solver, setting: Setting) -> Floats:
     traits = traits_of(solver, SolverTraits)
     if traits.removes_drift:
         return np.ones(len(steps))
-    pull = traits.pull * solver.rate(0)
-    return theory.local_progress(
-        steps, traits.momentum, 0.0 if traits.momentum else min(pull, 1.0)
-    )
+    pull = 0.0
+    if not traits.momentum:
+        pull = min(traits.pull * solver.rate(0), 1.0)
+    return theory.local_progress(steps, traits.momentum, pull)
 
 
 def _unbiased(context: ExplainContext) -> bool | None:
@@ -330,11 +333,12 @@ def _unbiased(context: ExplainContext) -> bool | None:
     """
     if unknowns(context):
         return None
-    whole = abs(float(context.scheme.mean.sum()) - 1) <= room_of(context.scheme)
+    scheme = context.scheme
+    whole = abs(float(scheme.mean.sum()) - 1) <= sum_tolerance(scheme)
     return (
         whole
-        and not context.scheme.biased(context.p)
-        and not context.scheme.biased(context.p, context.progress)
+        and not scheme.biased(context.p)
+        and not scheme.biased(context.p, context.progress)
     )
 
 
@@ -355,7 +359,9 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     """Aggregations and simulated time of the whole run."""
     schedule = scheme.schedule
     pace = schedule.time / max(schedule.aggregations, 1)
-    rounds = float("inf") if composition.rounds is None else float(composition.rounds)
+    rounds = float("inf")
+    if composition.rounds is not None:
+        rounds = float(composition.rounds)
     if composition.time is not None and pace > 0:
         rounds = min(rounds, np.floor(composition.time / pace * (1 + 1e-9)))
     return rounds, rounds * pace
@@ -396,17 +402,22 @@ def _refused(
     """
     p = np.asarray(setting.importance, dtype=np.float64)
     mean = _mean_of_cut_coins(parts.sampler, setting, p)
-    known = bool(np.isfinite(mean).all())
-    objective = theory.normalised(mean) if known else mean
+    objective = mean
+    chi2 = float("nan")
+    unbiased = None
+    if np.isfinite(mean).all():
+        objective = theory.normalised(mean)
+        chi2 = theory.chi_squared(p, objective)
+        unbiased = False
     remark = Remark("this composition cannot run", error.message, error.hint)
     return Explanation(
         name=title,
         importance=p,
         mean=mean,
         objective=objective,
-        chi2=theory.chi_squared(p, objective) if known else float("nan"),
+        chi2=chi2,
         chi2_interval=None,
-        unbiased=False if known else None,
+        unbiased=unbiased,
         remarks=(remark,),
     )
 

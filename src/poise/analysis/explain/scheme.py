@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from poise import theory
-from poise.analysis.explain.schedule import MOST_ARRIVALS, Schedule, simulate
+from poise.analysis.explain.schedule import Schedule, simulate
 from poise.config.run_options import RunOptions
 from poise.core.capabilities import (
     ClientFacts,
@@ -79,7 +79,8 @@ class Scheme:
         """chi^2 of the objective; for estimates, a 95 % basic bootstrap interval."""
         ones = np.ones(len(self.mean)) * progress
         point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
-        point = 0.0 if point < 1e-15 else point
+        if point < 1e-15:
+            point = 0.0
         if (
             self.half_width is None
             or not np.isfinite(point)
@@ -144,24 +145,35 @@ def scheme_of(
     weighting = last_stage(parts.weighting)
     ended = replace(parts, weighting=weighting)
     statistics = statistics_of(parts.sampler, setting, table)
-    shares = shares_of(parts.clock, setting) if selects_everyone(parts) else None
-    balance = None if shares is None else np.asarray(setting.importance / shares)
+    shares = None
+    balance = None
+    if selects_everyone(parts):
+        shares = shares_of(parts.clock, setting)
+    if shares is not None:
+        balance = np.asarray(setting.importance / shares)
     exact = closed_form(ended, setting, statistics, shares)
-    simulated = replace(parts, weighting=Proportional()) if exact is not None else ended
-    budget = MOST_ARRIVALS if exact is None else SCHEDULE_ARRIVALS
-    schedule = simulate(simulated, setting, table, options, budget=budget)
     if exact is not None:
-        estimated = traits_of(weighting, WeightingTraits).times == "estimated"
+        schedule = simulate(
+            replace(parts, weighting=Proportional()),
+            setting,
+            table,
+            options,
+            budget=SCHEDULE_ARRIVALS,
+        )
+        method = "closed form"
+        if traits_of(weighting, WeightingTraits).times == "estimated":
+            method = "in the long run"
         return Scheme(
             mean=exact,
             half_width=None,
-            method="in the long run" if estimated else "closed form",
+            method=method,
             statistics=statistics,
             shares=shares,
             balance=balance,
             schedule=schedule,
             weighting=weighting,
         )
+    schedule = simulate(ended, setting, table, options)
     mean = schedule.mean
     half = schedule.half_width
     if (
@@ -225,8 +237,9 @@ def long_run(
     p = np.asarray(setting.importance, dtype=np.float64)
     if not waits_for_all(parts.clock):
         return LongRun(setting, parts.clock, p, shares)
-    known = statistics is not None and not statistics.estimated
-    base = statistics.mean if statistics is not None and known else None
+    base = None
+    if statistics is not None and not statistics.estimated:
+        base = statistics.mean
     return LongRun(setting, parts.clock, base, np.ones(len(p)))
 
 
