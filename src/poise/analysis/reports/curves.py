@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from poise.analysis.reports.bins import evenly
 from poise.analysis.reports.estimates import estimate
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.scores import measured, spread
@@ -92,18 +93,14 @@ def thinned(x: Floats, limit: int = POINTS) -> Floats:
     >>> thinned(np.arange(5.0), 3).tolist()
     [0.0, 2.0, 4.0]
     """
-    return (
-        x
-        if len(x) <= limit
-        else x[np.linspace(0, len(x) - 1, limit).round().astype(int)]
-    )
+    return np.asarray(x[evenly(len(x), limit)])
 
 
 def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
     rounds, values = measured(run, metric)
-    return axis_values(run, against)[rounds - 1], spread(
-        values
-    ) if values.ndim > 1 else values
+    if values.ndim > 1:
+        values = spread(values)
+    return axis_values(run, against)[rounds - 1], values
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
@@ -128,9 +125,7 @@ def _latest_values(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray
 
 def _mean_curve(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
     """Mean and interval at each x, over the runs that have a value there."""
-    if (
-        len(lines) == 1
-    ):  # shortcut: one seed has no interval, and long runs have many points
+    if len(lines) == 1:  # a shortcut for long runs: one seed has no interval
         y, known = lines[0]
         unknown = np.full(len(x), np.nan)
         mean = np.where(known, y, np.nan)

@@ -74,7 +74,9 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     known: set[tuple[str, ...]] = set()
     for run in runs:
         key = json.dumps(identity(run), sort_keys=True, default=str)
-        content = run.digest if run.rounds else str(id(run))
+        content = str(id(run))
+        if run.rounds:
+            content = run.digest
         fingerprint = (key, run.experiment, run.meta.get("seed", ""), content)
         if fingerprint not in known:
             known.add(fingerprint)

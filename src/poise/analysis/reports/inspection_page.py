@@ -64,7 +64,10 @@ def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
     binned = bins(graph.clients, most)
     names = []
     for members in np.split(order, binned.edges[1:-1]):
-        names.append(str(members[0]) if len(members) == 1 else f"{members[0]} …")
+        name = str(members[0])
+        if len(members) > 1:
+            name += " …"
+        names.append(name)
     note = (
         "Misalignment 0: same direction; 1: opposite direction. "
         "Clients are sorted into eight clusters."
@@ -134,24 +137,24 @@ def misalignment_distribution(
         "Bars: density over all pairs of clients. Line: log-normal fit, -ln mis ~ "
         "N(theta, phi^2)."
     )
-    figure = empty_figure(
-        title,
-        note,
-        f"{'-ln ' if logarithm else ''}misalignment of two clients",
-        "density",
-    )
-    shown = {
-        name: weights if logarithm else np.exp(-weights)
-        for name, weights in edges.items()
-    }
+    x = "misalignment of two clients"
+    shown = {name: np.exp(-weights) for name, weights in edges.items()}
+    if logarithm:
+        x = f"-ln {x}"
+        shown = dict(edges)
+    figure = empty_figure(title, note, x, "density")
     top = max(1e-6, *(float(values.max()) for values in shown.values()))
-    grid = np.linspace(0, top, 400) if logarithm else np.geomspace(top * 1e-4, top, 400)
+    if logarithm:
+        grid = np.linspace(0, top, 400)
+        mis = np.exp(-grid)
+    else:
+        grid = np.geomspace(top * 1e-4, top, 400)
+        mis = grid
     for k, (name, weights) in enumerate(edges.items()):
         figure.add_trace(_bars(name, shown[name], top, k))
         theta = float(weights.mean())
         phi = float(weights.std())
         if phi > 1e-9:  # equal misalignment of all pairs has no density
-            mis = np.exp(-grid) if logarithm else grid
             density = log_normal_density(mis, theta, phi)
             if logarithm:
                 density = density * mis  # times |d mis / d ln mis|

@@ -64,7 +64,10 @@ def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
     A loss reaches the target from above, an accuracy from below.
     """
     rounds, values = _scalar(run, metric)
-    reached = rounds[values <= target if lower_is_better(metric) else values >= target]
+    if lower_is_better(metric):
+        reached = rounds[values <= target]
+    else:
+        reached = rounds[values >= target]
     if len(reached):
         return int(reached[0])
     return None

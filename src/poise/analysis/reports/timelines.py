@@ -67,12 +67,15 @@ def timeline_figure(
     work = local_tasks(run)
     of_shown_clients = work.clients < MOST_CLIENTS
     candidates = np.flatnonzero(of_shown_clients)
-    shown = candidates[-MOST_TASKS:] if latest else candidates[:MOST_TASKS]
+    which = "first"
+    shown = candidates[:MOST_TASKS]
+    if latest:
+        which = "last"
+        shown = candidates[-MOST_TASKS:]
     notes = ["Each bar: local training plus the wait for the next aggregation."]
     if not of_shown_clients.all():
         notes.append(f"Shows the first {MOST_CLIENTS} of {run.clients} clients.")
     if len(candidates) > MOST_TASKS:
-        which = "last" if latest else "first"
         notes.append(f"Shows the {which} {MOST_TASKS} of {len(candidates)} bars.")
     figure = empty_figure(
         title, " ".join(notes), "simulated time (units of the clock)", "client"

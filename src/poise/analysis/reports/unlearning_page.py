@@ -206,7 +206,9 @@ def psi_figure(
         if later.start[0] == history.branch:
             colour = PALETTE[later.branch % len(PALETTE)]
             colours.update(dict.fromkeys(later.certificate["clients"], colour))
-    where = "the training" if history.branch == 0 else f"branch {history.branch}"
+    where = f"branch {history.branch}"
+    if history.branch == 0:
+        where = "the training"
     note = (
         f"Dashed line: limit Psi* = {limit:.4g}. "
         "Coloured lines: clients unlearned from this restart point."

@@ -103,7 +103,7 @@ def graph_facts(kept: KeptGraph) -> list[tuple[str, str]]:
     known = ("clients", "samples per client", "classes per client")
     return [
         (k, v)
-        for k, v in inspection_page.findings(kept.found)
+        for k, v in inspection_page.findings(kept.findings)
         if k not in known and not k.endswith("from all")
     ]
 
