@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 # Settings of a cluster that poise starts: no usage statistics, and workers with normal
-# priority. At
-# Ray's own niceness of 15, workers stand still for minutes on a busy machine.
+# priority. At Ray's own niceness of 15, workers stand still for minutes on a busy
+# machine.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
 
@@ -163,7 +163,7 @@ class RayWorkers:
         ]
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the assigned work, each piece from the model version that it names."""
+        """Do the work of all assignments, each from the model version that it names."""
         batches = client_batches(
             self.local, self.clients.sizes, self.seed, order.assignments
         )

@@ -53,12 +53,10 @@ class ArrayForm:
         trainable = sum(
             entry.stop - entry.start for entry in entries if entry.name not in averaged
         )
-        is_double = any(dtype == np.float64 for dtype in dtypes.values())
-        return cls(
-            Layout(tuple(entries), trainable, position),
-            dtypes,
-            dtype=torch.float64 if is_double else torch.float32,
-        )
+        dtype = torch.float32
+        if np.float64 in dtypes.values():
+            dtype = torch.float64
+        return cls(Layout(tuple(entries), trainable, position), dtypes, dtype=dtype)
 
     def vector(self, arrays: ArrayRecord) -> Vector:
         """A model's arrays as one vector; raises `UpdateRefused` for another form."""

@@ -148,7 +148,9 @@ class Composed(FedAvg):
             require(size >= 1, f"sizes: node {node} has {size} samples")
         self.weighting = weighting
         self.sampler = sampler
-        self.server = server.seeded(seed) if isinstance(server, Seeded) else server
+        if isinstance(server, Seeded):
+            server = server.seeded(seed)
+        self.server = server
         self.importance = importance
         self.seed = seed
         self.bad_updates = bad_updates
@@ -166,8 +168,7 @@ class Composed(FedAvg):
         self._form: ArrayForm | None = None
         self._state: ServerState | None = None
         self._request: _RoundRequest | None = None
-        # connected nodes of the last draw, and the setting that the parts were fitted
-        # to
+        # connected nodes of the last draw, and the setting to which the parts fit
         self._fitted_nodes: list[int] = []
         self._setting = Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0))
 

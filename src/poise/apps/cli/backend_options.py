@@ -48,7 +48,9 @@ class BackendOptions:
         if self == BackendOptions():
             return None
         written = experiment.table("run").get("backend", "local")
-        table = dict(written) if isinstance(written, Mapping) else {"name": written}
+        table = {"name": written}
+        if isinstance(written, Mapping):
+            table = dict(written)
         if self.backend and self.backend != table.get("name"):
             table = {"name": self.backend}
         name = table.get("name")

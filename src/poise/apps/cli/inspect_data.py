@@ -32,7 +32,9 @@ def show_inspection(
         advance()
     data = inspection.as_data()
     if keep is not None:
-        digest = federation.digest() if isinstance(federation, HasDigest) else ""
+        digest = ""
+        if isinstance(federation, HasDigest):
+            digest = federation.digest()
         keep_graph(KeptGraph(inspection.graph, data, digest), keep)
     page = write_inspection(
         inspection.name,

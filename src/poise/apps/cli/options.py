@@ -132,7 +132,9 @@ def _field_parameters(kind: type[Any]) -> list[Parameter]:
 def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
     """A declared option as a typer parameter."""
     kind = _command_line_type(entry)
-    default = None if unset else entry.default
+    default = entry.default
+    if unset:
+        default = None
     flags = (entry.flag, *ALIASES.get(entry.key, ()))
     declared = typer.Option(*flags, help=entry.help)
     if entry.option.required:

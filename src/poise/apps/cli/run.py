@@ -30,7 +30,9 @@ def run_file(
     """Run an experiment file, once per seed, and print the scores."""
     experiment = load(file, overrides)
     backend = backend_options.backend_for(experiment)
-    chosen = parse_seeds(seeds) if seeds else experiment.seeds
+    chosen = experiment.seeds
+    if seeds:
+        chosen = parse_seeds(seeds)
     folder = out or unused_folder(Path("runs") / experiment.name)
     refuse_existing_runs(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:

@@ -177,9 +177,10 @@ def _parse_row(
         try:
             value = float(text.replace("_", "?"))  # Python accepts 1_000 as a number
         except ValueError:
-            shown = text if len(text) <= 40 else f"{text[:37]}..."
+            if len(text) > 40:
+                text = f"{text[:37]}..."
             raise DataError(
-                f"{file}, line {line}, column {name!r}: {shown!r} is not a number"
+                f"{file}, line {line}, column {name!r}: {text!r} is not a number"
             ) from None
         if not math.isfinite(value):
             raise DataError(

@@ -30,8 +30,7 @@ MARK = "POISE_DEPLOY"  # the folder that a process belongs to
 BOOT = "POISE_BOOT"  # identifies one start of a process and of its children
 NODE = "POISE_NODE"  # the folder of the node that a process belongs to
 
-# One file each: a node starts a process for every message, which must not import server
-# code.
+# one file each: the process that a node starts for every message imports no server code
 _APPS = {
     "client": "from poise.apps.deploy.node import client_app\n\napp = client_app()\n",
     "server": "from poise.apps.deploy.server import server_app\n\napp = server_app()\n",

@@ -120,7 +120,9 @@ class Remote:
                 "the similarity graph needs data that are on the nodes", NO_DATA
             )
         pool = self._form
-        return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
+        if pool.tokens:
+            return self.graph(pool.vocabulary)
+        return self.graph(math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
         """The federation without these clients; others keep their order (`members`)."""
@@ -177,7 +179,9 @@ def check_registered(
         members: the clients' numbers in the deployment, if they differ from their
             order.
     """
-    numbers = list(range(len(registrations)) if members is None else map(int, members))
+    if members is None:
+        members = range(len(registrations))
+    numbers = [int(member) for member in members]
     first = registrations[0]
     for index, (client, facts) in enumerate(zip(numbers, registrations, strict=True)):
         samples = facts.get("samples")
@@ -188,17 +192,13 @@ def check_registered(
         has_data = isinstance(facts.get("data"), Mapping | None)
         require(
             has_samples and has_shape and has_data,
-            (
-                f"client {client} registered {samples!r} samples: its registration is "
-                "invalid"
-            ),
+            f"client {client} registered {samples!r} samples: its registration is "
+            "invalid",
         )
         if most is not None and facts["samples"] > most[index]:
             raise InvalidOption(
-                (
-                    f"client {client} registered {samples} samples, and can have "
-                    f"{most[index]}"
-                ),
+                f"client {client} registered {samples} samples, and can have "
+                f"{most[index]}",
                 "ask its operator; if the number is right, raise [data] max_samples",
             )
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
@@ -227,8 +227,6 @@ def _check_source(
             raise InvalidOption(
                 f"[data] {key} = {wanted!r}, but client {client}'s node holds "
                 f"{key} = {registered!r}",
-                (
-                    "create the deployment for this experiment: poise deploy init DIR "
-                    "--like exp.toml"
-                ),
+                "create the deployment for this experiment: poise deploy init DIR "
+                "--like exp.toml",
             )

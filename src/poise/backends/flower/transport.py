@@ -16,19 +16,11 @@ from poise.core.errors import InvalidOption, UpdateRefused
 PAUSE = 0.2  # seconds between two checks for replies
 CRASHES = 3  # how often the server repeats a request after the app on the node failed
 # Flower's errors for an absent node: message, reply, or node unavailable
-AWAY = (
-    3,
-    4,
-    5,
-)
-# Seconds of silence after which the server checks whether a node restarted; doubled
-# every time.
+AWAY = (3, 4, 5)
+# seconds of silence until the server checks whether a node restarted; doubled each time
 SILENCE = 45.0
-# Flower's errors for an app that it could not load, that raised, or whose process
-# ended. poise
-# answers its own exceptions with a reason, so these come from Flower: it failed before
-# or after
-# poise's code ran.
+# Flower's errors for an app that it could not load, that raised, or whose process ended
+# (poise replies to its own errors with a reason, so Flower failed around poise's code)
 FAILED = (1, 2, 8)
 
 
@@ -108,8 +100,7 @@ class _Pending:
     patience: float
     deadline: float
     due: bool = True  # must be sent, for the first time or again
-    # Flower's ids of the messages that carried the request; a reply to any of them
-    # counts
+    # Flower's ids of the messages with this request; a reply to any of them counts
     message_ids: list[str] = field(default_factory=list)
     crashes: int = 0
     boot: str = ""  # the node's process that received the request, if known
@@ -216,7 +207,9 @@ class Outbox:
         pending: _Pending, message_id: str, flower_message: FlowerMessage
     ) -> bool:
         """Whether to send the request again: its node was away or its app crashed."""
-        code = flower_message.error.code if flower_message.has_error() else None
+        if not flower_message.has_error():
+            return False
+        code = flower_message.error.code
         pending.crashes += code in FAILED
         failed = code in AWAY or (code in FAILED and pending.crashes <= CRASHES)
         if failed:
