@@ -121,7 +121,9 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Consol
 
 def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
     """A folder for new runs: beside the experiment's, inside the console's folder."""
-    home = folder.parent if folder.name.startswith("seed-") else folder
+    home = folder
+    if folder.name.startswith("seed-"):
+        home = folder.parent
     root = library.root.resolve()
     if not home.resolve().is_relative_to(root) or home.resolve() == root:
         return folder / FOLDER / suffix
@@ -131,9 +133,9 @@ def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
 def jobs_of(library: Library, name: str) -> ConsoleJobs:
     """The jobs of a run; a branch shares the jobs of its training."""
     folder = library.folder(name)
-    return ConsoleJobs(
-        folder.parent.parent if folder.parent.name == BRANCHES else folder
-    )
+    if folder.parent.name == BRANCHES:
+        folder = folder.parent.parent
+    return ConsoleJobs(folder)
 
 
 def _clients(text: str) -> str:

@@ -80,9 +80,9 @@ class Guard:
         self.app = app
         self.keys = keys
         self.open = host not in LOOPBACK
-        self.names = LOOPBACK | (
-            {host, socket.gethostname().lower()} if self.open else frozenset()
-        )
+        self.names = LOOPBACK
+        if self.open:
+            self.names = LOOPBACK | {host, socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on and add the security headers."""
@@ -104,7 +104,10 @@ class Guard:
                 response_headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        await (self.app if refusal is None else refusal)(scope, receive, with_headers)
+        if refusal is None:
+            await self.app(scope, receive, with_headers)
+        else:
+            await refusal(scope, receive, with_headers)
 
     def _refusal(
         self, scope: Scope, headers: Headers, unlocked: bool

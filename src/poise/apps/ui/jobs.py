@@ -103,9 +103,11 @@ class ConsoleJobs:
         try:
             if not _acquire(lock):
                 running = self.running()
-                title = f": {running.title}" if running else ""
+                detail = ""
+                if running:
+                    detail = f": {running.title}"
                 raise Busy(
-                    f"another action on this run is in progress{title}",
+                    f"another action on this run is in progress{detail}",
                     "wait until it ends, or stop it",
                 )
             name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
@@ -138,7 +140,9 @@ class ConsoleJobs:
         if self._holder() == folder.name:
             return ConsoleJob(folder.name, **facts, state="running", log=log)
         outcome = _outcome(folder / OUT)
-        state: State = "failed" if "error" in outcome else "done"
+        state: State = "done"
+        if "error" in outcome:
+            state = "failed"
         return ConsoleJob(folder.name, **facts, state=state, outcome=outcome, log=log)
 
     def all(self) -> list[ConsoleJob]:

@@ -100,7 +100,9 @@ def ranking(
     for rank, client in enumerate(
         order[first : first + size].tolist(), start=first + 1
     ):
-        is_free_rider = client in free_riders if free_riders else None
+        is_free_rider = None
+        if free_riders:
+            is_free_rider = client in free_riders
         result = audit_result(kept, client).model_dump()
         rows.append(Ranked(**result, rank=rank, free_rider=is_free_rider))
     return Ranking(

@@ -93,27 +93,29 @@ def main_score(names: Sequence[str]) -> str | None:
 def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
     tables, trouble = _parse_experiment(summary)
     plan = tables.get("run", {})
-    planned = plan.get("rounds") if isinstance(plan.get("rounds"), int) else None
+    planned = plan.get("rounds")
+    if not isinstance(planned, int):
+        planned = None
     progress, eta = _progress(summary, planned, plan.get("time"))
-    stopped_early = summary.state == "done" and summary.rounds < (planned or 0)
-    parent, inside, _ = name.rpartition(f"/{BRANCHES}/")
+    goal = planned
+    if summary.state == "done" and summary.rounds < (planned or 0):  # stopped early
+        goal = None
+    parent, _, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
         name=name,
         state=summary.state,
         trouble=trouble,
         experiment=_experiment_key(name, tables, summary.meta),
-        branch_of=parent if inside else None,
+        branch_of=parent or None,
         recipe=_recipe(tables),
-        data=phrase(tables["data"]) if "data" in tables else "given in Python",
+        data=phrase(tables.get("data", "given in Python")),
         clients=_parse_int(summary.meta.get("clients")),
         seed=_parse_int(summary.meta.get("seed")),
         rounds=summary.rounds,
         planned=planned,
         progress=progress,
         eta=eta,
-        progress_words=_progress_words(
-            summary.rounds, None if stopped_early else planned, eta
-        ),
+        progress_words=_progress_words(summary.rounds, goal, eta),
         scores={name: finite(value) for name, value in (summary.scores or {}).items()},
         over_seeds={},
         tags=tags,
@@ -169,7 +171,9 @@ def _progress_words(rounds: int, planned: int | None, eta: float | None) -> str:
     >>> _progress_words(3, 10, 75.0), _progress_words(5, None, None)
     ('3 of 10 rounds, about 1 min left', '5 rounds')
     """
-    done = f"{rounds:,} of {planned:,} rounds" if planned else f"{rounds:,} rounds"
+    done = f"{rounds:,} rounds"
+    if planned:
+        done = f"{rounds:,} of {planned:,} rounds"
     if eta is None:
         return done
     return f"{done}, about {duration(eta)} left"

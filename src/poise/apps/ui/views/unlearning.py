@@ -73,9 +73,12 @@ class RequestOptions:
         values = vars(options)
         for key, entry in ENTRIES.items():
             value = values[entry.option.name]
+            if key == "clients" or value is None:
+                continue
             switch = entry.option.declared.switch
-            if key != "clients" and value is not None:
-                given[key] = value == switch if switch is not None else value
+            if switch is not None:
+                value = value == switch
+            given[key] = value
         return cls(given)
 
     @property
@@ -159,17 +162,24 @@ def _form_field(entry: OptionEntry, budget: Mapping[str, Any]) -> FormField:
     elif entry.kind in (int, float):
         kind = "number"
     declared = entry.option.declared
-    usual = budget.get(entry.key, entry.option.default)
+    default = None
+    if not entry.option.required:
+        default = budget.get(entry.key, entry.option.default)
+    step = "any"
+    if entry.kind is int:
+        step = "1"
+    usual = ""
+    if declared.inherits:
+        usual = "as declared"
     return FormField(
         entry.key,
         entry.label,
         kind=kind,
         choices=tuple(map(str, entry.option.choices)),
-        placeholder=declared.example
-        or entry.as_text(None if entry.option.required else usual),
-        step="1" if entry.kind is int else "any",
+        placeholder=declared.example or entry.as_text(default),
+        step=step,
         advanced=declared.advanced,
-        usual="as declared" if declared.inherits else "",
+        usual=usual,
     )
 
 
@@ -203,7 +213,10 @@ class UnlearningView:
 def unlearning_view(run: Run, histories: Histories) -> UnlearningView:
     """The view of all requests so far; raises an error for an altered certificate."""
     finished = histories.finished
-    budget = finished[-1].request.budget if finished else declared_budget(run)
+    if finished:
+        budget = finished[-1].request.budget
+    else:
+        budget = declared_budget(run)
     branches = unlearning_histories(histories, budget)
     figures = [tree_figure(branches, histories.nodes)]
     figures += [
