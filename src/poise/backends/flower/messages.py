@@ -161,7 +161,7 @@ class NodeMessage:
 
     @classmethod
     def read(cls, flower_message: FlowerMessage) -> NodeMessage:
-        """Parse a Flower message; raises `UpdateRefused` without poise's format."""
+        """Parse a Flower message; raises `UpdateRefused` for other formats."""
         try:
             text = flower_message.content["facts"]["json"]
             if len(text) > MAX_FACT_BYTES:
