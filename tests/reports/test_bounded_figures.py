@@ -100,7 +100,7 @@ def test_a_kept_graph_comes_back(tmp_path: Path) -> None:
     keep_graph(KeptGraph(graph, {"homogeneity": graph.homogeneity}, "abc"), file)
     back = kept_graph(file)
     assert np.array_equal(back.graph.messages, graph.messages)
-    assert (back.found, back.digest) == ({"homogeneity": graph.homogeneity}, "abc")
+    assert (back.findings, back.digest) == ({"homogeneity": graph.homogeneity}, "abc")
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(LedgerError, match="cannot read a similarity graph"):
         kept_graph(file)
@@ -120,5 +120,5 @@ def test_inspect_keeps_what_the_console_draws(tmp_path: Path) -> None:
     assert call("inspect", "digits", *arguments).code == 0
     back = kept_graph(file)
     assert back.graph.clients == 6
-    assert back.found["homogeneity"] == pytest.approx(back.graph.homogeneity)
+    assert back.findings["homogeneity"] == pytest.approx(back.graph.homogeneity)
     assert back.digest

@@ -1,1 +1,1 @@
-"""Ways in and out: the command line, the console, deployments, and experiments as files."""
+"""Ways in and out: command line, console, deployments, and experiments as files."""

@@ -49,12 +49,14 @@ class Local:
     def open(self, local: LocalWork, clients: Owners, seed: int) -> LocalWorkers:
         """Start the workers for a federation with these client sizes."""
         keep_freed_memory()
-        default = _usable_cores() if self.device == "cpu" else 1
-        return LocalWorkers(local, clients, seed=seed, workers=self.workers or default)
+        workers = self.workers or _default_workers(self.device)
+        return LocalWorkers(local, clients, seed=seed, workers=workers)
 
 
-def _usable_cores() -> int:
-    """Cores that this process may use."""
+def _default_workers(device: str) -> int:
+    """One worker per core that this process may use; one worker for other devices."""
+    if device != "cpu":
+        return 1
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -76,7 +78,7 @@ class LocalWorkers:
         self._pool = ThreadPoolExecutor(max(1, self.workers - 1), "poise")
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the assigned work, each piece from the model version that it names."""
+        """Do the work of all assignments, each from the model version that it names."""
         batches = client_batches(
             self.local, self.clients.sizes, self.seed, order.assignments
         )
@@ -129,8 +131,7 @@ class LocalWorkers:
                 if errors:
                     return
 
-        # pool threads do not see the caller's autocast mode, so it is off in all of
-        # them
+        # pool threads do not see the caller's autocast mode, so it is off in all
         with one_thread(), torch.autocast("cpu", enabled=False):
             helpers = [
                 self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)

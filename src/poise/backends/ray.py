@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 # Settings of a cluster that poise starts: no usage statistics, and workers with normal
-# priority. At
-# Ray's own niceness of 15, workers stand still for minutes on a busy machine.
+# priority. At Ray's own niceness of 15, workers stand still for minutes on a busy
+# machine.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
 
@@ -101,7 +101,7 @@ def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
 
 
 class _Worker:
-    """A worker process, which holds the task and the federation and does batches of work."""
+    """A worker process: holds the task and the federation, does batches of work."""
 
     def __init__(self, local: LocalWork) -> None:
         torch.set_num_threads(1)
@@ -163,7 +163,7 @@ class RayWorkers:
         ]
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the assigned work, each piece from the model version that it names."""
+        """Do the work of all assignments, each from the model version that it names."""
         batches = client_batches(
             self.local, self.clients.sizes, self.seed, order.assignments
         )
@@ -188,7 +188,7 @@ class RayWorkers:
         return self._on_server.map_workers(function, items)
 
     def _store_models(self, models: Mapping[int, Vector]) -> dict[int, Any]:
-        """References to models in the object store; each version is stored once while in use."""
+        """References to models in the object store, one per version while in use."""
         ray = _ray()
         stored: dict[int, tuple[Vector, Any]] = {}
         for version, model in models.items():
@@ -224,7 +224,7 @@ class RayWorkers:
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Metrics of a model, measured on the server's machine, which holds the data."""
+        """Metrics of a model, measured on the server, which holds the data."""
         return self._on_server.measure(theta, names, algorithm_state)
 
     def close(self) -> None:

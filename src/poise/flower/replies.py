@@ -1,4 +1,4 @@
-"""Replies of a Flower app: conversion to updates, and checks before they are averaged."""
+"""Replies of a Flower app: conversion to updates, and checks before averaging."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from poise.core.errors import UpdateRefused
 from poise.core.vectors import Layout, LayoutEntry, Vector
 
 AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
-"""PyTorch's names of arrays without gradients: averaged, but not moved by server optimisers."""
+"""PyTorch's names of arrays without gradients: averaged, not moved by optimisers."""
 
 
 @dataclass(frozen=True)
 class ArrayForm:
-    """The positions of a model's arrays in one vector; arrays with gradients come first."""
+    """The positions of a model's arrays in one vector, those with gradients first."""
 
     layout: Layout
     dtypes: Mapping[str, np.dtype[Any]]  # by name, in the order of the record
@@ -53,15 +53,13 @@ class ArrayForm:
         trainable = sum(
             entry.stop - entry.start for entry in entries if entry.name not in averaged
         )
-        is_double = any(dtype == np.float64 for dtype in dtypes.values())
-        return cls(
-            Layout(tuple(entries), trainable, position),
-            dtypes,
-            dtype=torch.float64 if is_double else torch.float32,
-        )
+        dtype = torch.float32
+        if np.float64 in dtypes.values():
+            dtype = torch.float64
+        return cls(Layout(tuple(entries), trainable, position), dtypes, dtype=dtype)
 
     def vector(self, arrays: ArrayRecord) -> Vector:
-        """The arrays of a model as one vector; raises `UpdateRefused` if they have another form."""
+        """A model's arrays as one vector; raises `UpdateRefused` for another form."""
         if set(arrays) != set(self.dtypes):
             other = sorted(set(arrays) ^ set(self.dtypes))
             raise UpdateRefused(
@@ -120,7 +118,7 @@ def check_reply(
     loss_keys: Mapping[str, str],
     known_size: int | None,
 ) -> CheckedUpdate:
-    """The update in a reply; raises `UpdateRefused` with a text that completes "node 3 sent …".
+    """The update in a reply; raises `UpdateRefused` with the end of "node 3 sent …".
 
     Args:
         reply: a reply without an error.

@@ -1,4 +1,4 @@
-"""poise's weightings, samplers and server optimisers as strategies for existing Flower apps.
+"""poise's weightings, samplers and servers as strategies for existing Flower apps.
 
     strategy = FedSoftMax(temperature=0.2)      # instead of Flower's FedAvg()
     result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
@@ -59,7 +59,7 @@ __all__ = ["Composed", "FedExp", "FedSoftMax"]
 
 @dataclass(frozen=True)
 class _RoundRequest:
-    """The requests of a round: the model, the nodes, and the base weights of their replies.
+    """The requests of a round: the model, the nodes, and their replies' base weights.
 
     ``nodes`` has one entry per message; a node may get two. ``base`` is (m,), or None
     if a size is unknown: then all nodes work and count by the sizes that they report.
@@ -80,7 +80,7 @@ class _UsableReply(NamedTuple):
 
 
 class Composed(FedAvg):
-    """A strategy composed of poise's parts: a sampler, a weighting and a server optimiser.
+    """A strategy of poise's parts: a sampler, a weighting and a server optimiser.
 
         theta <- Server( theta,  sum_i  omega_i (theta_i - theta) )
 
@@ -148,7 +148,9 @@ class Composed(FedAvg):
             require(size >= 1, f"sizes: node {node} has {size} samples")
         self.weighting = weighting
         self.sampler = sampler
-        self.server = server.seeded(seed) if isinstance(server, Seeded) else server
+        if isinstance(server, Seeded):
+            server = server.seeded(seed)
+        self.server = server
         self.importance = importance
         self.seed = seed
         self.bad_updates = bad_updates
@@ -166,8 +168,7 @@ class Composed(FedAvg):
         self._form: ArrayForm | None = None
         self._state: ServerState | None = None
         self._request: _RoundRequest | None = None
-        # connected nodes of the last draw, and the setting that the parts were fitted
-        # to
+        # connected nodes of the last draw, and the setting to which the parts fit
         self._fitted_nodes: list[int] = []
         self._setting = Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0))
 
@@ -212,7 +213,7 @@ class Composed(FedAvg):
     def _request_round(
         self, present: list[int], n: int, theta: Vector
     ) -> _RoundRequest:
-        """The requests of round n: to the sampler's cohort, or to all if a size is unknown."""
+        """The requests of round n: to the cohort, or to all if a size is unknown."""
         needs_sizes = self.importance == "size"
         if not present or (
             needs_sizes and any(node not in self.sizes for node in present)
@@ -258,7 +259,7 @@ class Composed(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check all replies, weight them, and apply the direction; no model without replies."""
+        """Check and weight replies, apply the direction; no model without replies."""
         if self._request is None or self._form is None or self._state is None:
             raise InvalidOption(
                 "aggregate_train was called before configure_train",

@@ -20,7 +20,7 @@ from poise.core.traits import (
 )
 
 KEPT = 0.5
-"""Minimum share of its importance that the advised temperature leaves to every client."""
+"""Minimum share of its importance that the advised temperature leaves every client."""
 
 
 def advice(
@@ -44,8 +44,9 @@ def _steps(
     context: ExplainContext, constants: Constants, rounds: float
 ) -> Iterator[str]:
     problem = constants.problem()
-    share = traits_of(context.parts.solver, SolverTraits).own_share
-    beta = 1.0 if share is None else share
+    beta = traits_of(context.parts.solver, SolverTraits).own_share
+    if beta is None:
+        beta = 1.0
     if (
         not isfinite(problem.gradient)
         or problem.gradient <= 0
@@ -77,7 +78,11 @@ def _sampler(context: ExplainContext) -> Iterator[str]:
     if m is None or m >= context.setting.clients or drawn.law is None:
         return
     squares, limit = theory.uniform_beats_md(context.p, m)
-    better, sign = ("Uniform", "≤") if squares <= limit else ("MD", ">")
+    better = "MD"
+    sign = ">"
+    if squares <= limit:
+        better = "Uniform"
+        sign = "≤"
     why = f"Σ p² = {squares:.3g} {sign} 1/(N−m+1) = {limit:.3g}"
     yield (
         f"sampler: of Uniform and MD, {better}({m}) has the better bound, {why} "
@@ -105,7 +110,9 @@ def _window(
     steps = int(
         np.median(context.parts.solver.steps_for(np.asarray(context.setting.sizes)))
     )
-    span = max(100 * float(tau.max()) if time is None else time, float(tau.max()))
+    if time is None:
+        time = 100 * float(tau.max())
+    span = max(time, float(tau.max()))
     best = theory.best_window(tau, span, steps, parts=10, **known)
     now, then = (
         theory.fedfix_terms(tau, length, span, steps, **known).total

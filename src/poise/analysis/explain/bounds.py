@@ -1,4 +1,4 @@
-"""The bounds that apply to a composition, and the conditions of the papers that it meets."""
+"""The bounds that apply to a composition, and the papers' conditions that it meets."""
 
 from __future__ import annotations
 
@@ -36,27 +36,29 @@ def bounds(
     problem = constants.problem()
     if steps is None or rounds < 1 or not in_theory(context.parts):
         return {}
-    found: list[Terms] = []
+    applicable: list[Terms] = []
     together = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
     if together and isfinite(problem.smoothness):
-        convex = isfinite(problem.convexity) and problem.convexity > 0
-        found += (
-            _convex(context, problem, steps, int(rounds))
-            if convex
-            else _smooth(context, problem, steps, int(rounds))
-        )
+        if isfinite(problem.convexity) and problem.convexity > 0:
+            applicable += _convex(context, problem, steps, int(rounds))
+        else:
+            applicable += _smooth(context, problem, steps, int(rounds))
     if waits_for_all(context.parts.clock) and not by_losses(context.scheme.weighting):
-        found += _sampled(context, constants, steps, int(rounds))
+        applicable += _sampled(context, constants, steps, int(rounds))
     if not context.parts.clock.waits:
-        found += _late(context, constants, steps, rounds)
+        applicable += _late(context, constants, steps, rounds)
     kept = Assumption(
         "the mean weights are the importance", not context.scheme.biased(context.p)
     )
-    whole = [
-        replace(t, assumptions=(*t.assumptions, kept)) if "weights" not in t.name else t
-        for t in found
-    ]
-    return {terms.name: terms for terms in whole if not isnan(terms.total)}
+    by_name = {}
+    for terms in applicable:
+        if isnan(terms.total):
+            continue
+        assumptions = terms.assumptions
+        if "weights" not in terms.name:
+            assumptions = (*assumptions, kept)
+        by_name[terms.name] = replace(terms, assumptions=assumptions)
+    return by_name
 
 
 def _convex(
@@ -142,8 +144,15 @@ def _late(
     tau = times.mean(context.setting.clients)
     dt = clock.window
     weights = scheme.mean / scheme.shares
-    alone = clock.schedule == "asynchronous"
     spread = float(scheme.mean @ np.full(len(tau), problem.gradient))
+    largest = float(weights.max())
+    covariance = 1.0
+    excess = 0.0
+    sum_of_weights = float(weights.sum())
+    if clock.schedule == "asynchronous":  # one client in each aggregation
+        covariance = 0.0
+        excess = largest
+        sum_of_weights = largest
     return [
         theory.asynchronous_bound(
             problem,
@@ -152,13 +161,13 @@ def _late(
             rate,
             staleness=theory.staleness(clock.schedule, tau, dt),
             window=theory.window(clock.schedule, tau, dt),
-            covariance=0.0 if alone else 1.0,
-            excess=float(weights.max()) if alone else 0.0,
+            covariance=covariance,
+            excess=excess,
             residual=problem.heterogeneity,
             variance=spread,
-            largest=float(weights.max()),
+            largest=largest,
             server_rate=server,
-            sum_of_weights=float(weights.max() if alone else weights.sum()),
+            sum_of_weights=sum_of_weights,
         )
     ]
 
@@ -172,13 +181,14 @@ def _steps(context: ExplainContext) -> int | None:
 
 
 def _rates(context: ExplainContext) -> tuple[float | None, float]:
-    """The local rate of plain SGD (None for other solvers or servers), and the server's rate."""
-    server = traits_of(context.parts.server, ServerTraits)
-    plain = (
-        _adds(context) and not traits_of(context.parts.solver, SolverTraits).momentum
-    )
-    local = context.parts.solver.rate(0) if plain else None
-    return local, 1.0 if server.rate is None else server.rate
+    """The local rate (None except for plain SGD and adding), and the server's rate."""
+    solver = context.parts.solver
+    server_rate = traits_of(context.parts.server, ServerTraits).rate
+    if server_rate is None:
+        server_rate = 1.0
+    if not _adds(context) or traits_of(solver, SolverTraits).momentum:
+        return None, server_rate
+    return solver.rate(0), server_rate
 
 
 def _adds(context: ExplainContext) -> bool:
@@ -187,7 +197,7 @@ def _adds(context: ExplainContext) -> bool:
     return server.adds and server.noise == 0
 
 
-def room_of(scheme: Scheme) -> float:
+def sum_tolerance(scheme: Scheme) -> float:
     """Tolerance of the sum of the mean weights around 1."""
     if scheme.half_width is None:
         return 1e-9
@@ -199,21 +209,21 @@ def conditions(
 ) -> tuple[Assumption, ...]:
     """The conditions of the papers, and whether this composition meets them."""
     scheme = context.scheme
-    statistics = context.scheme.statistics
     kept = not scheme.biased(context.p, context.progress)
-    whole_mean = not scheme.biased(context.p) and abs(
-        float(scheme.mean.sum()) - 1
-    ) <= room_of(scheme)
-    mu = None if constants is None else constants.convexity.value
-    known = mu is not None and isfinite(mu)
+    off = abs(float(scheme.mean.sum()) - 1)
+    whole_mean = not scheme.biased(context.p) and off <= sum_tolerance(scheme)
+    one_covariance: bool | None = None
+    if scheme.statistics is not None:
+        one_covariance = scheme.statistics.alpha is not None
+    strongly_convex: bool | None = None
+    if constants is not None and isfinite(constants.convexity.value):
+        strongly_convex = bool(constants.convexity.value > 0)
     everyone = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
     whole = context.parts.clock.waits and float(np.ptp(scheme.schedule.sums)) <= 1e-9
     texts: dict[str, bool | None] = {
         "E[ω_i] = p_i [Fraboni 2023, Def. 2.1]": whole_mean,
         "q̃ = p: training minimises the requested objective [Fraboni 2023, Thm 4.3]": kept,
-        "Cov ω_i ω_j = −α p_i p_j [Fraboni 2023, Ass. 2.1]": None
-        if statistics is None
-        else statistics.alpha is not None,
+        "Cov ω_i ω_j = −α p_i p_j [Fraboni 2023, Ass. 2.1]": one_covariance,
         (
             "the weights of every aggregation sum to one [Mansour 2022], [Exp-α 2023], [Buttaci "
             "2024], [Mansour 2023]"
@@ -227,7 +237,7 @@ def conditions(
         (
             "every client's loss is strongly convex [Mansour 2022], [Exp-α 2023], [Buttaci 2024, "
             "§4.2.2], [Mansour 2023]"
-        ): bool(mu and mu > 0) if known else None,
+        ): strongly_convex,
         "the server only adds the direction [Fraboni 2023]": _adds(context),
     }
     if not in_theory(context.parts):

@@ -1,4 +1,4 @@
-"""Theoretical bounds and a measured run in the same unit: F - F*, the loss above its minimum."""
+"""Theoretical bounds and a measured run in one unit: F - F*, loss above its minimum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSES = 300
 
 @dataclass(frozen=True)
 class BoundsVsRun:
-    """F - F* over the aggregations: bounds by name, predicted bias, and the measured run."""
+    """F - F* over the aggregations: bounds by name, predicted bias, measured run."""
 
     rounds: Floats  # (k,)
     bounds: dict[str, Floats]  # (k,) each
@@ -35,7 +35,7 @@ class BoundsVsRun:
 def bounds_vs_run(
     composition: Composition, explanation: Explanation, run: Run | None = None
 ) -> BoundsVsRun:
-    """Evaluate the bounds along a run, the predicted bias, and the kept models of the run.
+    """Evaluate the bounds, the predicted bias and the kept models along a run.
 
     Args:
         composition: the explained composition; its task must be convex and small.

@@ -82,7 +82,7 @@ class Clients:
         return total + self.decay * rows[:, :trainable]
 
     def _block(self, rows: Stack, start: int, counts: torch.Tensor) -> Stack:
-        """Mean gradients over a block of positions; 0 for clients that have none left."""
+        """Mean gradients over a block of positions; 0 for clients with none left."""
         out = rows.new_zeros((len(rows), self.oracle.layout.trainable))
         if not self.oracle.batches:
             ones = torch.ones(len(rows), dtype=torch.int64)
@@ -165,7 +165,10 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
 
 def cost(oracle: Oracle) -> float:
     """Approximate number of multiplications for the gradient of one sample."""
-    return 6.0 * float(oracle.layout.trainable) * (1 if oracle.stacked else HEAVY)
+    stacked = 6.0 * float(oracle.layout.trainable)
+    if oracle.stacked:
+        return stacked
+    return stacked * HEAVY
 
 
 def double(task: TaskLike) -> TaskLike:

@@ -1,4 +1,4 @@
-"""Estimates of the constants that the bounds need, each with its method and an interval."""
+"""Estimates of the constants in the bounds, each with its method and an interval."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from poise.analysis.explain.client_gradients import Clients, cost, double, some_clients
 from poise.analysis.explain.convex import minimise
-from poise.analysis.explain.curvature import Constant, Curvature, curvature_of
+from poise.analysis.explain.curvature import Constant, curvature_of
 from poise.analysis.explain.sample_gradients import gradient_constants
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import Oracle
@@ -21,7 +21,7 @@ from poise.core.vectors import Vector
 from poise.theory import Problem
 
 BUDGET = 4e9
-"""Multiplications for solving the convex problem; a fixed budget keeps results reproducible."""
+"""Multiplications to solve the convex problem; fixed, for reproducible results."""
 
 MOST_PASSES = 600
 LEAST_PASSES = 25
@@ -32,7 +32,7 @@ PASS = 4e8
 
 @dataclass(frozen=True)
 class Constants:
-    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, and gradient dissimilarity."""
+    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, gradient dissimilarity."""
 
     smoothness: Constant
     convexity: Constant
@@ -110,13 +110,15 @@ def constants(
     importance = np.asarray(federation.importance, dtype=np.float64)
     kind = traits_of(task, TaskTraits).convex
     clients, passes = _opened(oracle, federation, kind, weight_decay, seed)
+    points = [start]
+    solved = None
+    optimum = None
     if kind and passes:
         solved = _solved(clients, importance, start, kind, passes)
-    else:
-        solved = None
-    points = [start] if solved is None else [start, solved.optimum]
-    bent = curvature_of(clients, points, kind, weight_decay)
-    noise, gradient, apart = gradient_constants(
+        optimum = solved.optimum
+        points.append(optimum)
+    curvature = curvature_of(clients, points, kind, weight_decay)
+    noise, gradient, dissimilarity = gradient_constants(
         oracle,
         federation,
         points=points,
@@ -125,19 +127,24 @@ def constants(
         seed=seed,
     )
     heterogeneity, distance, gap = _gaps(
-        clients, importance, start=start, solved=solved, bent=bent, kind=kind
+        clients,
+        importance,
+        start=start,
+        solved=solved,
+        convexity=curvature.convexity.value,
+        kind=kind,
     )
     return Constants(
-        smoothness=bent.smoothness,
-        convexity=bent.convexity,
+        smoothness=curvature.smoothness,
+        convexity=curvature.convexity,
         noise=noise,
         gradient=gradient,
         heterogeneity=heterogeneity,
         distance=distance,
         gap=gap,
-        dissimilarity=apart,
+        dissimilarity=dissimilarity,
         importance=importance,
-        optimum=None if solved is None else solved.optimum,
+        optimum=optimum,
     )
 
 
@@ -148,7 +155,7 @@ def _opened(
     decay: float,
     seed: int,
 ) -> tuple[Clients, int]:
-    """All clients and the number of passes to solve the problem; else a few clients and 0."""
+    """All clients and the passes to solve the problem; else a few clients and 0."""
     few = not federation.on_demand and federation.clients <= MOST_CLIENTS
     if kind and few and (kind == "quadratic" or decay > 0):
         whole = Clients.open(
@@ -206,7 +213,7 @@ def _gaps(
     p: Floats,
     start: Vector,
     solved: Solved | None,
-    bent: Curvature,
+    convexity: float,
     kind: str | None,
 ) -> tuple[Constant, Constant, Constant]:
     """Gamma, |w^0 - w*|^2 and F(w^0) - F*."""
@@ -214,7 +221,7 @@ def _gaps(
     at_start = float(shown @ clients.losses(clients.same(start)))
     if solved is None:
         why = "the task does not declare convexity"
-        if kind is not None and bent.convexity.value > 0:
+        if kind is not None and convexity > 0:
             why = "the problem is too large to solve"
         elif kind is not None:
             why = "without weight decay, an optimum may not exist"
@@ -233,13 +240,12 @@ def _gaps(
             unknown,
             gap,
         )
-    mu = bent.convexity.value
-    slack = solved.left / (2 * mu)
-    slack_alone = float(p @ solved.left_alone) / (2 * mu)
+    slack = solved.left / (2 * convexity)
+    slack_alone = float(p @ solved.left_alone) / (2 * convexity)
     gamma = solved.best - float(p @ solved.alone)
     how = "convex problem solved; interval from the remaining gradient"
     away = float((start - solved.optimum).square().sum())
-    off = float(np.sqrt(solved.left)) / mu
+    off = float(np.sqrt(solved.left)) / convexity
     return (
         Constant(
             max(gamma, 0.0), max(gamma - slack, 0.0), max(gamma + slack_alone, 0.0), how

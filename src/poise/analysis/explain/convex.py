@@ -18,7 +18,7 @@ def minimise(
     passes: int,
     exact: float = 1e-12,
 ) -> Stack:
-    """Minimise every row independently by Barzilai-Borwein gradient steps [Barzilai 1988].
+    """Minimise every row by its own Barzilai-Borwein gradient steps [Barzilai 1988].
 
     Returns the rows with the smallest gradients. With strong convexity mu, a row is
     within ``|g|^2/(2 mu)`` of the minimum.

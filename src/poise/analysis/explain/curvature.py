@@ -53,7 +53,7 @@ class Curvature:
 def curvature_of(
     clients: Clients, points: list[Vector], kind: str | None, decay: float
 ) -> Curvature:
-    """L by power iteration at these points, or a global bound if there is one; and mu."""
+    """L by power iteration at these points, or a global bound if known; and mu."""
     sampled = _within_budget(clients)
     if sampled is None:
         unknown = Constant(nan, nan, nan, "a Hessian of this model takes too long")
@@ -106,7 +106,7 @@ def _within_budget(clients: Clients) -> Clients | None:
 def largest_eigenvalues(
     clients: Clients, theta: Vector, shift: float = 0.0
 ) -> torch.Tensor:
-    """The largest |eigenvalue| of each client's Hessian, or of ``shift - Hessian``, (m,).
+    """The largest |eigenvalue| of each client's Hessian or ``shift - Hessian``, (m,).
 
     ``H v`` is the difference of two gradients along v. Power iteration gives a lower
     bound, which improves with the iterations.
@@ -121,7 +121,10 @@ def largest_eigenvalues(
     direction /= direction.norm(dim=1, keepdim=True)
     reach = 1e-4 * max(1.0, float(theta[:trainable].norm()))
     eigenvalues = torch.zeros(len(rows), dtype=torch.float64)
-    for _ in range(ITERATIONS if clients.oracle.batches else 200):
+    iterations = ITERATIONS
+    if not clients.oracle.batches:  # gradients without samples are cheap
+        iterations = 200
+    for _ in range(iterations):
         product = _gradient_difference(clients, rows, reach * direction) / reach
         if shift:
             product = shift * direction - product
@@ -143,7 +146,7 @@ def _gradient_difference(clients: Clients, rows: Stack, step: Stack) -> Stack:
 
 
 def logistic_bounds(clients: Clients) -> torch.Tensor:
-    """``|[X_i, 1]|^2 / (2 n_i)`` for every client, (m,): the Hessian of softmax is at most 1/2.
+    """``|[X_i, 1]|^2 / (2 n_i)`` per client, (m,): a softmax Hessian is at most 1/2.
 
     The norm is the largest singular value, or the Frobenius norm if that takes too
     long.
@@ -155,7 +158,9 @@ def logistic_bounds(clients: Clients) -> torch.Tensor:
         x = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], dim=1)
         n, f = x.shape
         if n * f * min(n, f) <= room:
-            top = float(torch.linalg.eigvalsh(x @ x.T if n < f else x.T @ x)[-1])
+            if n < f:  # the same eigenvalues in a smaller matrix
+                x = x.T
+            top = float(torch.linalg.eigvalsh(x.T @ x)[-1])
         else:
             top = float(x.square().sum())
         bounds.append(top / (2 * n))

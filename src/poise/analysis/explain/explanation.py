@@ -1,4 +1,4 @@
-"""The explanation of a composition: true objective, noise, bounds, warnings and advice."""
+"""The explanation of a composition: objective, noise, bounds, warnings and advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from poise import theory
 from poise.analysis.explain.advice import advice
-from poise.analysis.explain.bounds import bounds, conditions, room_of
+from poise.analysis.explain.bounds import bounds, conditions, sum_tolerance
 from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.fixed_point import (
     FIXED_POINT,
@@ -27,7 +27,7 @@ from poise.analysis.explain.scheme import (
     selects_everyone,
 )
 from poise.config.run_options import RunOptions
-from poise.core.algorithm_state import memory_of
+from poise.core.algorithm_state import NamedVectors, memory_of
 from poise.core.capabilities import HasCoins, HasTitle
 from poise.core.durations import FixedDurations
 from poise.core.errors import IncompatibleParts, PoiseError, UpdatesUnknown
@@ -60,7 +60,7 @@ from poise.weightings import Proportional
 
 @dataclass(frozen=True)
 class Explanation:
-    """The true objective of a composition, the noise of its weights, bounds and warnings.
+    """The true objective of a composition, its weights' noise, bounds and warnings.
 
     ``objective`` is q~, (N,): the weights of the client losses that training really
     minimises, including the effect of local work. ``mean`` is E[omega_i]. ``chi2`` is
@@ -95,12 +95,12 @@ class Explanation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All warnings in words, each with its reason and fix; empty if there are none."""
+        """All warnings in words, each with its reason and fix; empty without any."""
         return tuple(str(r) for r in self.remarks)
 
     @property
     def weight_range(self) -> tuple[float, float]:
-        """``(pi, Pi)``: smallest and largest kappa_i = q~_i / p_i [Mansour 2022, §2.5.2]."""
+        """``(pi, Pi)``: least and largest kappa_i = q~_i/p_i [Mansour 2022, §2.5.2]."""
         return theory.weight_range(self.objective, self.importance)
 
     def as_data(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def explain(
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
 ) -> Explanation:
-    """Predict the behaviour of a composition before training; takes the arguments of `poise.train`.
+    """Predict a composition's behaviour before training; options as in `poise.train`.
 
     Sampler, clock and weighting are evaluated in closed form if there is one. Otherwise
     poise simulates that part alone, with a fixed number of operations, and the
@@ -240,11 +240,16 @@ def explain_composition(
     arrivals = scheme.schedule.arrivals * rounds
     up = arrivals * wire.bytes_up(wire.template(theta), len(parts.reports))
     memory = memory_of(parts.solver)
-    shared = {} if memory is None else memory.shared(theta[: oracle.layout.trainable])
+    shared: NamedVectors = {}
+    if memory is not None:
+        shared = memory.shared(theta[: oracle.layout.trainable])
     down = arrivals * wire.bytes_down(theta, shared)
-    chi2, interval = (
-        scheme.distance(context.p, progress) if known else (float("nan"), None)
-    )
+    chi2 = float("nan")
+    interval = None
+    advised: tuple[str, ...] = ()
+    if known:
+        chi2, interval = scheme.distance(context.p, progress)
+        advised = advice(context, known_constants, rounds, composition.time)
 
     def terms_at(after: float) -> Mapping[str, Terms]:
         if known_constants is None or not known:
@@ -272,9 +277,7 @@ def explain_composition(
         ),
         terms=terms_at(rounds),
         remarks=remarks(context),
-        advice=advice(context, known_constants, rounds, composition.time)
-        if known
-        else (),
+        advice=advised,
         notes=(*_method_notes(parts, scheme, losses), *notes),
         terms_at=terms_at,
     )
@@ -317,24 +320,25 @@ def progress_of(solver: Solver, setting: Setting) -> Floats:
     traits = traits_of(solver, SolverTraits)
     if traits.removes_drift:
         return np.ones(len(steps))
-    pull = traits.pull * solver.rate(0)
-    return theory.local_progress(
-        steps, traits.momentum, 0.0 if traits.momentum else min(pull, 1.0)
-    )
+    pull = 0.0
+    if not traits.momentum:
+        pull = min(traits.pull * solver.rate(0), 1.0)
+    return theory.local_progress(steps, traits.momentum, pull)
 
 
 def _unbiased(context: ExplainContext) -> bool | None:
-    """Whether E[omega_i] = p_i and local work keeps it, within the interval of an estimate.
+    """Whether E[omega_i] = p_i, also after local work, within an estimate's interval.
 
     None if unknown.
     """
     if unknowns(context):
         return None
-    whole = abs(float(context.scheme.mean.sum()) - 1) <= room_of(context.scheme)
+    scheme = context.scheme
+    whole = abs(float(scheme.mean.sum()) - 1) <= sum_tolerance(scheme)
     return (
         whole
-        and not context.scheme.biased(context.p)
-        and not context.scheme.biased(context.p, context.progress)
+        and not scheme.biased(context.p)
+        and not scheme.biased(context.p, context.progress)
     )
 
 
@@ -355,7 +359,9 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     """Aggregations and simulated time of the whole run."""
     schedule = scheme.schedule
     pace = schedule.time / max(schedule.aggregations, 1)
-    rounds = float("inf") if composition.rounds is None else float(composition.rounds)
+    rounds = float("inf")
+    if composition.rounds is not None:
+        rounds = float(composition.rounds)
     if composition.time is not None and pace > 0:
         rounds = min(rounds, np.floor(composition.time / pace * (1 + 1e-9)))
     return rounds, rounds * pace
@@ -396,17 +402,22 @@ def _refused(
     """
     p = np.asarray(setting.importance, dtype=np.float64)
     mean = _mean_of_cut_coins(parts.sampler, setting, p)
-    known = bool(np.isfinite(mean).all())
-    objective = theory.normalised(mean) if known else mean
+    objective = mean
+    chi2 = float("nan")
+    unbiased = None
+    if np.isfinite(mean).all():
+        objective = theory.normalised(mean)
+        chi2 = theory.chi_squared(p, objective)
+        unbiased = False
     remark = Remark("this composition cannot run", error.message, error.hint)
     return Explanation(
         name=title,
         importance=p,
         mean=mean,
         objective=objective,
-        chi2=theory.chi_squared(p, objective) if known else float("nan"),
+        chi2=chi2,
         chi2_interval=None,
-        unbiased=False if known else None,
+        unbiased=unbiased,
         remarks=(remark,),
     )
 
@@ -414,7 +425,7 @@ def _refused(
 def _mean_of_cut_coins(
     sampler: Sampler, setting: Setting, importance: Floats
 ) -> Floats:
-    """E[omega_i] of a sampler that does not fit, with probabilities cut at 1; nan if unknown."""
+    """E[omega_i] of a sampler that does not fit, coins cut at 1; nan if unknown."""
     unknown = np.full(len(importance), np.nan)
     if not isinstance(sampler, HasCoins) or not still_holds(sampler, "coins"):
         return unknown

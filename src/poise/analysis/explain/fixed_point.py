@@ -1,4 +1,4 @@
-"""The fixed point of loss-based weights: a model whose losses give the weights that lead to it."""
+"""The fixed point of loss-based weights: its losses give the weights that led to it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from poise.training import Composition
 MOST = 60  # steps of Anderson's method
 CLOSE = 1e-7  # tolerance of the logarithms of the weights
 LEAST = 1e-12  # smallest weight
-NUDGES = 12  # steps of the stability test
+STABILITY_STEPS = 12  # iterations of the stability test
 PASSES = 60
-ROOM = 1e9  # multiplications in all
+BUDGET = 1e9  # multiplications in all
 
 FIXED_POINT = "at the fixed point, where the weights no longer change"
 
@@ -63,23 +63,20 @@ def fixed_point(
         np.arange(fed.clients),
         known_decay(parts.solver),
     )
-    if cost(oracle) * clients.samples * PASSES * MOST > ROOM:
+    if cost(oracle) * clients.samples * PASSES * MOST > BUDGET:
         return None
     like = oracle.initial(composition.seed)
-    bent = known.smoothness.value
-    reached: list[torch.Tensor] = [known.optimum]
-    seen: list[ReportedLosses] = []
+    smoothness = known.smoothness.value
+    optima: list[torch.Tensor] = [known.optimum]
+    losses: list[ReportedLosses] = []
 
-    def apart(logs: Floats) -> Floats:
+    def log_change(logs: Floats) -> Floats:
         """The change of the weights in one iteration, in logarithms."""
         q = theory.normalised(np.exp(logs - logs.max()))
-        reached.append(
-            surrogate_optimum(
-                clients, theory.with_local_work(q, progress), reached[-1], bent
-            )
-        )
-        seen.append(reported_losses(composition, oracle, reached[-1].to(like)))
-        after = theory.normalised(_weights(scheme.weighting, setting, seen[-1]))
+        objective = theory.with_local_work(q, progress)
+        optima.append(surrogate_optimum(clients, objective, optima[-1], smoothness))
+        losses.append(reported_losses(composition, oracle, optima[-1].to(like)))
+        after = theory.normalised(_weights(scheme.weighting, setting, losses[-1]))
         return np.asarray(
             np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST))
         )
@@ -87,14 +84,14 @@ def fixed_point(
     # where the run starts
     first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))
     try:
-        logs = anderson(apart, first, M=5, f_tol=CLOSE, maxiter=MOST)
+        logs = anderson(log_change, first, M=5, f_tol=CLOSE, maxiter=MOST)
     except (NoConvergence, ValueError, FloatingPointError):
         return None
-    if not weights.larger_losses_count_more and _runs_away(apart, logs):
+    if not weights.larger_losses_count_more and _unstable(log_change, logs):
         return None  # weights that favour small losses may have several fixed points
-    apart(logs)
+    log_change(logs)
     mean = theory.normalised(np.exp(logs - logs.max()))
-    table = {**seen[-1].table(), "lowest": np.full(setting.clients, np.inf)}
+    table = {**losses[-1].table(), "lowest": np.full(setting.clients, np.inf)}
     return replace(
         scheme,
         mean=mean,
@@ -107,23 +104,23 @@ def fixed_point(
 def weights_at_optimum(
     composition: Composition, oracle: Oracle, setting: Setting, known: Constants | None
 ) -> tuple[Scheme, dict[str, Floats]] | None:
-    """The weights at the optimum of the requested objective; None if the optimum is unknown."""
+    """The weights at the optimum of the requested objective; None if it is unknown."""
     if known is None or known.optimum is None:
         return None
     theta = known.optimum.to(oracle.initial(composition.seed))
-    looked = reported_losses(composition, oracle, theta)
-    table = {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
+    losses = reported_losses(composition, oracle, theta)
+    table = {**losses.table(), "lowest": np.full(setting.clients, np.inf)}
     scheme = scheme_of(composition.parts, setting, table, composition.options)
     return replace(scheme, where="at the optimum of the requested objective"), table
 
 
-def _runs_away(apart: Callable[[Floats], Floats], logs: Floats) -> bool:
-    """Whether a small change of the weights grows, so that the fixed point is unstable."""
-    nudge = 1e-3 * np.random.default_rng(0).normal(size=len(logs))
-    moved = logs + nudge
-    for _ in range(NUDGES):
-        moved = moved + apart(moved) / 2
-    return bool(np.ptp(moved - logs) > np.ptp(nudge))
+def _unstable(log_change: Callable[[Floats], Floats], logs: Floats) -> bool:
+    """Whether the fixed point is unstable: a small change of the weights grows."""
+    perturbation = 1e-3 * np.random.default_rng(0).normal(size=len(logs))
+    moved = logs + perturbation
+    for _ in range(STABILITY_STEPS):
+        moved = moved + log_change(moved) / 2
+    return bool(np.ptp(moved - logs) > np.ptp(perturbation))
 
 
 def known_decay(solver: Solver) -> float:
@@ -131,7 +128,7 @@ def known_decay(solver: Solver) -> float:
     return traits_of(solver, SolverTraits).weight_decay
 
 
-def _weights(weighting: Weighting, setting: Setting, looked: ReportedLosses) -> Floats:
+def _weights(weighting: Weighting, setting: Setting, losses: ReportedLosses) -> Floats:
     """The weights of all clients at these losses."""
     n = setting.clients
     p = np.asarray(setting.importance, dtype=np.float64)
@@ -139,9 +136,9 @@ def _weights(weighting: Weighting, setting: Setting, looked: ReportedLosses) -> 
         p,
         importance=p,
         samples=np.asarray(setting.sizes),
-        norms=looked.norms,
-        loss_before=looked.before,
-        loss_after=looked.after,
+        norms=losses.norms,
+        loss_before=losses.before,
+        loss_after=losses.after,
         lowest_loss=np.full(n, np.inf),
         participations=np.ones(n),
         identical_weights=p,

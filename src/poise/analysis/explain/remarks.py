@@ -32,7 +32,7 @@ from poise.engine.plan import Parts
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
-"""Uniform sampling gets a warning if the sum of a round's weights deviates more than this."""
+"""Uniform sampling gets a warning if a round's weight sum deviates more than this."""
 
 SLOW = 0.05
 """Distance of the sum of the mean weights below 1 that gets a warning."""
@@ -80,7 +80,7 @@ def remarks(context: ExplainContext) -> tuple[Remark, ...]:
 
 
 def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
-    """The reasons why the objective is unknown before training; empty if it is known."""
+    """The reasons why the objective is unknown before training; empty if known."""
     if not context.opaque:
         return tuple(beyond_theory(context.parts))
     why = "its weights depend on the updates themselves, which are unknown before training"
@@ -92,7 +92,7 @@ def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
 
 
 def in_theory(parts: Parts) -> bool:
-    """Whether the direction is a weighted sum of the updates, as all closed forms assume."""
+    """Whether the direction is a weighted sum of updates, as closed forms assume."""
     return not list(beyond_theory(parts))
 
 
@@ -184,7 +184,9 @@ def _loss_favouring(context: ExplainContext) -> Iterator[Remark]:
     mean = statistics.mean
     most = int(np.argmax(mean / np.maximum(context.p, 1e-300)))
     never = int((mean == 0).sum())
-    unheard = f"; it never selects {never} clients at these losses" if never else ""
+    unheard = ""
+    if never:
+        unheard = f"; it never selects {never} clients at these losses"
     why = (
         "it selects the clients with the largest losses, so the objective is a surrogate: "
         f"χ² ≈ {theory.chi_squared(context.p, mean):.3g}, client {most} has "
@@ -206,8 +208,9 @@ def _times(context: ExplainContext) -> Iterator[Remark]:
         return
     total = float(scheme.mean.sum())
     clock = type(parts.clock).__name__
-    everyone = selects_everyone(parts) and scheme.shares is not None
-    fix = "use TimeBased()" if everyone else "use TimeBased(times='estimated')"
+    fix = "use TimeBased(times='estimated')"
+    if selects_everyone(parts) and scheme.shares is not None:
+        fix = "use TimeBased()"
     if not scheme.biased(p):
         if total < 1 - SLOW:
             why = f"the mean weights sum to {total:.2g} instead of 1, which slows training down"
@@ -244,7 +247,9 @@ def _losses(context: ExplainContext) -> Iterator[Remark]:
     if not context.scheme.biased(p):
         return
     off = theory.total_variation(p, q)
-    inner = weighting.inner if isinstance(weighting, WrapsWeighting) else weighting
+    inner = weighting
+    if isinstance(weighting, WrapsWeighting):
+        inner = weighting.inner
     favours = (
         traits_of(inner, WeightingTraits).favours
         or "report other losses count otherwise"
@@ -264,14 +269,17 @@ def _losses(context: ExplainContext) -> Iterator[Remark]:
 
 
 def _milder(context: ExplainContext, weighting: Weighting) -> str:
-    """A fix: the temperature that leaves every client half its weight, or another weighting."""
+    """A fix: the temperature that keeps half of every weight, or another weighting."""
     losses = context.table.get("before")
     tilt = traits_of(weighting, WeightingTraits).tilt
     if losses is not None and tilt is not None:
-        by_loss = tilt.of == "loss"
-        values = losses if by_loss else losses - context.table["after"]
+        if tilt.of == "loss":
+            values = losses
+            source = " [Mansour 2022, eq. 17]"
+        else:
+            values = losses - context.table["after"]
+            source = ""
         enough = theory.least_temperature(float(np.ptp(values)), 0.5)
-        source = " [Mansour 2022, eq. 17]" if by_loss else ""
         return (
             f"{tilt.option} ≥ {enough:.3g} keeps every κ above 1/2{source}; "
             "Proportional() keeps the objective"

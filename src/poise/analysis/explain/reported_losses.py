@@ -15,13 +15,13 @@ from poise.core.vectors import Vector
 from poise.engine.local_work import LocalWork, WorkGroup
 from poise.training import Composition
 
-ROOM = 6e9
+BUDGET = 6e9
 """Multiplication budget of the local training."""
 
 
 @dataclass(frozen=True)
 class ReportedLosses:
-    """Losses of clients before and after one local training, and the norms of their updates."""
+    """Losses of clients before and after one local training, and their update norms."""
 
     numbers: Ints  # (m,)
     before: Floats
@@ -35,7 +35,7 @@ class ReportedLosses:
         return len(self.numbers) == self.clients
 
     def table(self, seed: int = 0) -> dict[str, Floats]:
-        """Values for every client, (N,); other clients get the values of a random known client."""
+        """Values of all clients, (N,); an unknown client takes a random known one's."""
         stand_in = np.random.default_rng(seed).integers(
             0, len(self.numbers), self.clients
         )
@@ -59,7 +59,9 @@ def reported_losses(
     reports = composition.parts.reports
     seed = composition.seed
     sizes = np.asarray(federation.sizes)
-    batch = sizes if solver.batch_size is None else np.minimum(solver.batch_size, sizes)
+    batch = sizes
+    if solver.batch_size is not None:
+        batch = np.minimum(solver.batch_size, sizes)
     if oracle.batches:
         samples = float(
             (solver.steps_for(sizes[:1000]) * batch[:1000] + 0.7 * sizes[:1000]).mean()
@@ -67,7 +69,7 @@ def reported_losses(
     else:
         samples = 1
     numbers = some_clients(
-        federation, int(np.clip(ROOM / (cost(oracle) * samples), 4, 200)), seed
+        federation, int(np.clip(BUDGET / (cost(oracle) * samples), 4, 200)), seed
     )
     order = np.argsort(-solver.steps_for(sizes[numbers]), kind="stable")
     numbers = numbers[order]
@@ -80,9 +82,8 @@ def reported_losses(
         done = local.run(
             theta.repeat(len(group), 1), WorkGroup(group, 0, streams, reports)
         )
-        blank = np.full(len(group), np.nan)
-        before = blank if done.loss_before is None else done.loss_before
-        after = blank if done.loss_after is None else done.loss_after
+        before = _or_nan(done.loss_before, len(group))
+        after = _or_nan(done.loss_after, len(group))
         assert done.norms is not None
         results.append((before, after, done.norms))
     before, after, norms = (
@@ -97,3 +98,10 @@ def reported_losses(
     return ReportedLosses(
         numbers[back], before[back], after[back], norms[back], int(federation.clients)
     )
+
+
+def _or_nan(losses: Floats | None, count: int) -> Floats:
+    """The losses of a group of clients; nan if no part needs them."""
+    if losses is None:
+        return np.full(count, np.nan)
+    return losses

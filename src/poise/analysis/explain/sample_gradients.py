@@ -33,7 +33,9 @@ def gradient_constants(
 ) -> tuple[Constant, Constant, Constant]:
     """sigma^2 and G^2 of a step's gradient, and the largest |grad F_i - grad F|^2."""
     room = SINGLE / cost(oracle)
-    drawn = int(np.clip(room / 2, 4, PER_CLIENT)) if oracle.batches else 1
+    drawn = 1
+    if oracle.batches:
+        drawn = int(np.clip(room / 2, 4, PER_CLIENT))
     most = int(np.clip(room / drawn, 2, 64))
     numbers = some_clients(federation, most, seed)
     values = [
@@ -58,7 +60,9 @@ def gradient_constants(
     how = f"exact {where}"
     if oracle.batches:
         how = f"maximum over {drawn} samples of {len(numbers)} clients, {where}"
-    upper = inf if len(numbers) < federation.clients else spread
+    upper = spread
+    if len(numbers) < federation.clients:
+        upper = inf
     return (
         Constant(noise[0], max(noise[0] - noise[1], 0.0), noise[0] + noise[1], how),
         Constant(norm[0], max(norm[0] - norm[1], 0.0), norm[0] + norm[1], how),
@@ -75,7 +79,7 @@ def _values_at(
     drawn: int,
     seed: int,
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """(sigma^2, half-width) and (G^2, half-width), largest over clients; gradient spread."""
+    """(sigma^2, half-width), (G^2, half-width), both largest over clients; spread."""
     noises = []
     norms = []
     means = []
@@ -87,7 +91,9 @@ def _values_at(
         size = _size(oracle, client)
         squares = rows.square().sum(dim=1).double().numpy()
         k = len(squares)
-        batch = size if batch_size is None else min(batch_size, size)
+        batch = size
+        if batch_size is not None:
+            batch = min(batch_size, size)
         # batches without replacement
         if oracle.batches:
             share = (size - batch) / size / batch
@@ -112,10 +118,12 @@ def _values_at(
 def _samples(
     oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int
 ) -> torch.Tensor:
-    """Gradients of single samples of a client, or of small batches if needed, (k, trainable)."""
+    """Gradients of a client's single samples, or small batches, (k, trainable)."""
     size = _size(oracle, client)
     trainable = oracle.layout.trainable
-    k = min(drawn, size) if oracle.batches else 1
+    k = 1
+    if oracle.batches:
+        k = min(drawn, size)
     who = np.full(k, client, dtype=np.int64)
     data = oracle.open(who, keys(seed, "explain", who))
     order = generator(seed, "explain samples", client).permutation(size)
@@ -142,5 +150,5 @@ def _samples(
 
 
 def _size(oracle: Oracle, client: int) -> int:
-    one = np.array([client], dtype=np.int64)
-    return int(oracle.open(one, keys(0, "explain", one)).sizes[0])
+    who = np.array([client], dtype=np.int64)
+    return int(oracle.open(who, keys(0, "explain", who)).sizes[0])

@@ -18,13 +18,15 @@ from poise.engine.state import State
 
 MOST_ARRIVALS = 40_000
 LEAST = 2_000  # aggregations, if the budget of arrivals allows
+LATE_ROUND = 10**9
+REACHED = {"accuracy": 1.0}  # by the end of training
 BATCHES = 20  # batch means: successive aggregations are dependent
 T_BATCHES = 2.093  # Student's 97.5 % quantile with 19 degrees of freedom
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Totals over simulated aggregations; sums by client are kept in batches for intervals."""
+    """Totals over simulated aggregations; sums by client in batches, for intervals."""
 
     aggregations: int
     time: float  # simulated, at the last of them
@@ -98,35 +100,32 @@ def simulate(
     plan = Plan(
         without_training, setting, seed=options.seed, rounds=None, time=options.time
     )
-    losses = table.get("before")
-    norms = table.get("norms")
     past = History(
-        last_loss={} if losses is None else dict(enumerate(losses.tolist())),
-        last_norm={} if norms is None else dict(enumerate(norms.tolist())),
-        reached={"accuracy": 1.0} if late else {},
+        last_loss=_by_client(table, "before"), last_norm=_by_client(table, "norms")
     )
+    if late:
+        past.reached.update(REACHED)
     state = State(0, torch.zeros(1), {})
     pace = simulated(plan)
-    seen = np.zeros(setting.clients)
+    participations = np.zeros(setting.clients)
     steps: list[Step] = []
     weights: list[Floats] = []
     ages: list[Ints] = []
     total = 0
-    most = LEAST if options.rounds is None else max(options.rounds, LEAST)
+    most = max(options.rounds or 0, LEAST)
     while total < budget and len(steps) < most:
         step, state = engine.schedule(state, plan, pace, past)
         if step.time == np.inf:
             break
-        np.add.at(seen, np.unique(step.clients), 1)
-        shown_round = 10**9 if late else 0
+        np.add.at(participations, np.unique(step.clients), 1)
         weights.append(
             _weighed(
                 parts,
                 setting,
                 step=step,
                 table=table,
-                seen=seen,
-                round=shown_round,
+                participations=participations,
+                late=late,
                 index=state.index,
             )
         )
@@ -142,13 +141,17 @@ def _weighed(
     setting: Setting,
     step: Step,
     table: dict[str, Floats],
-    seen: Floats,
-    round: int,
+    participations: Floats,
+    late: bool,
     index: int,
 ) -> Floats:
     """The coefficients of one step."""
     who = step.clients
-    shift = round - index if round else 0  # late rounds keep their staleness
+    shift = 0
+    reached: dict[str, float] = {}
+    if late:  # with the same staleness
+        shift = LATE_ROUND - index
+        reached = REACHED
     updates = RoundUpdates.of_columns(
         **parts.base_columns(step, setting),
         **_norms(table, who),
@@ -159,10 +162,17 @@ def _weighed(
         versions=step.versions + shift,
         round=index + shift,
         lowest_loss=_rows(table, "lowest", who),
-        reached={"accuracy": 1.0} if round else {},
-        participations=seen[who] * (index + shift + 1) / (index + 1),
+        reached=reached,
+        participations=participations[who] * (index + shift + 1) / (index + 1),
     )
     return weigh(parts.weighting, updates)
+
+
+def _by_client(table: dict[str, Floats], name: str) -> dict[int, float]:
+    """A column of the table by client; empty if the table does not have it."""
+    if name in table:
+        return dict(enumerate(table[name].tolist()))
+    return {}
 
 
 def _norms(table: dict[str, Floats], who: Ints) -> dict[str, Floats]:
@@ -202,16 +212,20 @@ def _counted(
         else:
             np.add.at(whole, step.clients, omega)
             squares += whole**2
-    old = np.concatenate(ages) if ages else np.zeros(0)
+    old = np.zeros(0)
+    time = 0.0
+    if steps:
+        old = np.concatenate(ages)
+        time = float(steps[-1].time)
     return Schedule(
         aggregations=len(steps),
-        time=float(steps[-1].time) if steps else 0.0,
+        time=time,
         coefficients=sums,
         bases=bases,
         counts=counts,
         arrivals=float(len(old)) / max(len(steps), 1),
         oldest=int(old.max(initial=0)),
-        age=float(old.mean()) if len(old) else 0.0,
+        age=float(old.sum()) / max(len(old), 1),
         sums=np.array([w.sum() for w in weights]),
         squares=squares,
         lengths=lengths,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from poise import theory
-from poise.analysis.explain.schedule import MOST_ARRIVALS, Schedule, simulate
+from poise.analysis.explain.schedule import Schedule, simulate
 from poise.config.run_options import RunOptions
 from poise.core.capabilities import (
     ClientFacts,
@@ -76,10 +76,11 @@ class Scheme:
     def distance(
         self, importance: Floats, progress: Floats | float = 1.0
     ) -> tuple[float, tuple[float, float] | None]:
-        """chi^2 of the objective, and a 95 % interval (basic bootstrap) for estimated weights."""
+        """chi^2 of the objective; for estimates, a 95 % basic bootstrap interval."""
         ones = np.ones(len(self.mean)) * progress
         point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
-        point = 0.0 if point < 1e-15 else point
+        if point < 1e-15:
+            point = 0.0
         if (
             self.half_width is None
             or not np.isfinite(point)
@@ -100,7 +101,7 @@ class Scheme:
         return point, (max(low, 0.0), max(high, 0.0))
 
     def biased(self, importance: Floats, progress: Floats | float = 1.0) -> bool:
-        """Whether the objective differs from the requested one, beyond the estimation error."""
+        """Whether the objective differs from the requested one, beyond the error."""
         point, interval = self.distance(importance, progress)
         if interval is not None:
             return interval[0] > 0
@@ -121,7 +122,7 @@ def name_of(part: Fits) -> str:
 
 
 def last_stage(weighting: Weighting) -> Weighting:
-    """The weighting at the end of training: the last stage of a `Switch` or an `Anneal`."""
+    """The weighting at the end of training: the last stage of `Switch` or `Anneal`."""
     while isinstance(weighting, EndsWith):
         weighting = weighting.finally_used
     return weighting
@@ -144,24 +145,35 @@ def scheme_of(
     weighting = last_stage(parts.weighting)
     ended = replace(parts, weighting=weighting)
     statistics = statistics_of(parts.sampler, setting, table)
-    shares = shares_of(parts.clock, setting) if selects_everyone(parts) else None
-    balance = None if shares is None else np.asarray(setting.importance / shares)
+    shares = None
+    balance = None
+    if selects_everyone(parts):
+        shares = shares_of(parts.clock, setting)
+    if shares is not None:
+        balance = np.asarray(setting.importance / shares)
     exact = closed_form(ended, setting, statistics, shares)
-    simulated = replace(parts, weighting=Proportional()) if exact is not None else ended
-    budget = MOST_ARRIVALS if exact is None else SCHEDULE_ARRIVALS
-    schedule = simulate(simulated, setting, table, options, budget=budget)
     if exact is not None:
-        estimated = traits_of(weighting, WeightingTraits).times == "estimated"
+        schedule = simulate(
+            replace(parts, weighting=Proportional()),
+            setting,
+            table,
+            options,
+            budget=SCHEDULE_ARRIVALS,
+        )
+        method = "closed form"
+        if traits_of(weighting, WeightingTraits).times == "estimated":
+            method = "in the long run"
         return Scheme(
             mean=exact,
             half_width=None,
-            method="in the long run" if estimated else "closed form",
+            method=method,
             statistics=statistics,
             shares=shares,
             balance=balance,
             schedule=schedule,
             weighting=weighting,
         )
+    schedule = simulate(ended, setting, table, options)
     mean = schedule.mean
     half = schedule.half_width
     if (
@@ -225,15 +237,16 @@ def long_run(
     p = np.asarray(setting.importance, dtype=np.float64)
     if not waits_for_all(parts.clock):
         return LongRun(setting, parts.clock, p, shares)
-    known = statistics is not None and not statistics.estimated
-    base = statistics.mean if statistics is not None and known else None
+    base = None
+    if statistics is not None and not statistics.estimated:
+        base = statistics.mean
     return LongRun(setting, parts.clock, base, np.ones(len(p)))
 
 
 def statistics_of(
     sampler: Sampler, setting: Setting, table: dict[str, Floats]
 ) -> WeightStatistics | None:
-    """The weight statistics of the sampler, given the known losses and norms; None if unknown."""
+    """The sampler's weight statistics at known losses and norms; None if unknown."""
     p = np.asarray(setting.importance, dtype=np.float64)
     draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
     known = ClientFacts(
@@ -252,7 +265,7 @@ def statistics_of(
 
 
 def shares_of(clock: Clock, setting: Setting) -> Floats | None:
-    """The long-run share of aggregations with each client, (N,), if all clients restart at once."""
+    """Each client's long-run share of aggregations, (N,), if all restart at once."""
     if not isinstance(clock, KnowsLongRunWeights) or not still_holds(
         clock, "unbiased_weights"
     ):

@@ -21,7 +21,6 @@ HOLDS = {True: "holds", False: "broken", None: "unknown"}
 def plain(explanation: Explanation) -> dict[str, Any]:
     """The explanation as plain values for ``--json``."""
     scheme = explanation.scheme
-    statistics = None if scheme is None else scheme.statistics
     pi, most = explanation.weight_range
     data: dict[str, Any] = {
         "name": explanation.name,
@@ -43,9 +42,7 @@ def plain(explanation: Explanation) -> dict[str, Any]:
         "bytes up": explanation.bytes_up,
         "bytes down": explanation.bytes_down,
         "conditions": {a.text: a.holds for a in explanation.conditions},
-        "constants": None
-        if explanation.constants is None
-        else explanation.constants.as_data(),
+        "constants": None,
         "bounds": [t.as_data() for t in explanation.terms.values()],
         "warnings": [
             {"about": r.about, "reason": r.reason, "fix": r.fix}
@@ -54,7 +51,10 @@ def plain(explanation: Explanation) -> dict[str, Any]:
         "advice": list(explanation.advice),
         "notes": list(explanation.notes),
     }
-    if statistics is not None:
+    if explanation.constants is not None:
+        data["constants"] = explanation.constants.as_data()
+    if scheme is not None and scheme.statistics is not None:
+        statistics = scheme.statistics
         data["sampler"] = {
             "Sigma": statistics.sigma,
             "gamma": statistics.gamma,
@@ -87,7 +87,9 @@ def facts(explanation: Explanation) -> Rows:
     if scheme is None:
         return rows
     pi, most = explanation.weight_range
-    half = "" if scheme.half_width is None else f" ± {scheme.half_width.max():.2g}"
+    half = ""
+    if scheme.half_width is not None:
+        half = f" ± {scheme.half_width.max():.2g}"
     rows.append(
         ("E[ω]", f"{_values_or_range(explanation.mean)}{half} ({scheme.method})")
     )
@@ -95,7 +97,9 @@ def facts(explanation: Explanation) -> Rows:
         rows.append(("q̃, true objective", _values_or_range(explanation.objective)))
         rows.append(("κ = q̃/p", f"π = {pi:.3g}, Π = {most:.3g}"))
     if (s := scheme.statistics) is not None:
-        alpha = "pairwise" if s.alpha is None else f"{s.alpha:.3g}"
+        alpha = "pairwise"
+        if s.alpha is not None:
+            alpha = f"{s.alpha:.3g}"
         text = (
             f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = "
             f"{s.sum_variance:.3g}"

@@ -26,7 +26,7 @@ HIGHEST = 20.0
 """Higher scores are drawn at this value."""
 
 MOST_POINTS = 2_000
-"""Updates drawn one by one, of suspects and of others; pages forbid the scripts of WebGL."""
+"""Updates drawn singly, of suspects and of others; pages forbid WebGL's scripts."""
 
 SCORE_NOTE = (
     "Score: −log10 of the p-value; higher is more suspicious. "

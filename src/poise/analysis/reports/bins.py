@@ -80,7 +80,7 @@ def bins(count: int, limit: int) -> Bins:
 
 
 def evenly(count: int, limit: int) -> Ints:
-    """At most ``limit`` of ``count`` indices, evenly spaced, including the first and the last.
+    """At most ``limit`` of ``count`` indices, evenly spaced, including both ends.
 
     >>> evenly(9, 3).tolist(), evenly(2, 3).tolist()
     ([0, 4, 8], [0, 1])
@@ -100,14 +100,18 @@ def heat(run: Run, most_clients: int, most_rounds: int) -> Heat:
     np.add.at(
         values, (rounds.of(c["round"]), clients.of(c["client"])), c["coefficient"]
     )
-    note = []
+    notes = []
     if run.clients > most_clients:
-        note.append(f"{run.clients} clients in bins of {clients.width}, weights summed")
+        notes.append(
+            f"{run.clients} clients in bins of {clients.width}, weights summed"
+        )
     if run.rounds > most_rounds:
-        note.append(
+        notes.append(
             f"{run.rounds} aggregations in bins of {rounds.width}, weights averaged"
         )
-    text = f"Down-sampled: {'; '.join(note)}." if note else ""
+    note = ""
+    if notes:
+        note = f"Down-sampled: {'; '.join(notes)}."
     return Heat(
-        values / rounds.sizes[:, None], rounds=rounds, clients=clients, note=text
+        values / rounds.sizes[:, None], rounds=rounds, clients=clients, note=note
     )

@@ -1,4 +1,4 @@
-"""The page of an explanation: theoretical bounds, predicted bias, and the measured run."""
+"""The page of an explanation: theoretical bounds, predicted bias, measured run."""
 
 from __future__ import annotations
 
@@ -164,7 +164,9 @@ def write_explanation(
     items = "".join(f"<li>{sections.text(text)}</li>" for text in texts)
     head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n"
     head += f"<section><ul>{items}</ul><table>{facts}</table></section>\n"
-    drawn = [] if curves is None else [plot_of([bounds_figure(curves)], [""])]
+    drawn = []
+    if curves is not None:
+        drawn.append(plot_of([bounds_figure(curves)], [""]))
     return write_whole_page(
         path, document(title, head + sections.figures(drawn), drawn=bool(drawn))
     )

@@ -12,6 +12,7 @@ from poise.analysis.reports.figures import (
     class_colours,
     colour,
     empty_figure,
+    line_mode,
     translucent,
 )
 from poise.analysis.reports.scores import distinct_clients, measured, participations
@@ -204,7 +205,7 @@ def _line(x: Floats | Ints, y: Floats | Ints, name: str, k: int) -> Scatter:
         x=x,
         y=y,
         name=name,
-        mode="lines+markers" if len(x) <= 30 else "lines",
+        mode=line_mode(len(x)),
         hovertemplate=hover,
         line={"color": colour(k), "width": 2},
         marker={"size": 5},

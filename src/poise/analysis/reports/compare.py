@@ -78,8 +78,9 @@ class Contrast:
     def _size(self, mean: float) -> str:
         if mean == 0:
             return "equal"
-        direction = "higher" if mean > 0 else "lower"
-        return f"{self._number(abs(mean))} {direction}"
+        if mean > 0:
+            return f"{self._number(mean)} higher"
+        return f"{self._number(-mean)} lower"
 
     def _number(self, value: float) -> str:
         return number(value, self.unit, digits=3)

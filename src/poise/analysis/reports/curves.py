@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from poise.analysis.reports.bins import evenly
 from poise.analysis.reports.estimates import estimate
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.scores import measured, spread
@@ -65,7 +66,7 @@ def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
 
 
 def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
-    """The mean over seeds of a value per aggregation, (R,), without nan; None without values."""
+    """The mean over seeds of a value per aggregation, (R,), no nan; None if empty."""
     lines = [(np.arange(1.0, run.rounds + 1), values(run)) for run in group.runs]
     lines = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in lines]
     lines = [(x, y) for x, y in lines if len(x)]
@@ -76,7 +77,7 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time, seconds or bytes (both ways) up to each aggregation, (R,)."""
+    """Rounds, simulated time, seconds or bytes both ways at each aggregation, (R,)."""
     if against == "time":
         return run.times
     if against == "seconds":
@@ -92,22 +93,18 @@ def thinned(x: Floats, limit: int = POINTS) -> Floats:
     >>> thinned(np.arange(5.0), 3).tolist()
     [0.0, 2.0, 4.0]
     """
-    return (
-        x
-        if len(x) <= limit
-        else x[np.linspace(0, len(x) - 1, limit).round().astype(int)]
-    )
+    return np.asarray(x[evenly(len(x), limit)])
 
 
 def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
     rounds, values = measured(run, metric)
-    return axis_values(run, against)[rounds - 1], spread(
-        values
-    ) if values.ndim > 1 else values
+    if values.ndim > 1:
+        values = spread(values)
+    return axis_values(run, against)[rounds - 1], values
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
-    """The x values of the mean: all measured rounds, or the range that all runs cover."""
+    """The x values of the mean: all measured rounds, or the range that runs share."""
     x = np.unique(np.concatenate([x for x, _ in lines]))
     if against == "rounds":
         return x
@@ -128,9 +125,7 @@ def _latest_values(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray
 
 def _mean_curve(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
     """Mean and interval at each x, over the runs that have a value there."""
-    if (
-        len(lines) == 1
-    ):  # shortcut: one seed has no interval, and long runs have many points
+    if len(lines) == 1:  # a shortcut for long runs: one seed has no interval
         y, known = lines[0]
         unknown = np.full(len(x), np.nan)
         mean = np.where(known, y, np.nan)

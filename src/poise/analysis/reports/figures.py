@@ -1,4 +1,4 @@
-"""Figures of runs; the subtitle of a figure says how to read it and what it leaves out."""
+"""Figures of runs; each subtitle says how to read the figure and what it leaves out."""
 
 from __future__ import annotations
 
@@ -71,15 +71,14 @@ def learning_curves(
     drawn = [(group, line) for group, line in curves if line is not None]
     if not drawn:
         raise InvalidOption(f"no run measured {metric}")
-    spread = per_client(groups, metric)
-    words = metric.replace("_", " ")
-    name = f"{words}, standard deviation over clients" if spread else words
-    banded = any(line.banded for _, line in drawn)
-    if banded:
+    name = metric.replace("_", " ")
+    y = name
+    if per_client(groups, metric):
+        name = f"{name}, standard deviation over clients"
+        y = "standard deviation"
+    note = ""
+    if any(line.banded for _, line in drawn):
         note = "Mean over seeds; the band is the 95 % confidence interval."
-    else:
-        note = ""
-    y = "standard deviation" if spread else name
     figure = empty_figure(sentence(name), note, AXES[against], y)
     order = {group.label: k for k, group in enumerate(groups)}
     for group, line in drawn:
@@ -110,7 +109,9 @@ def weight_map(
     z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
     low = min(0.0, image.values.min(initial=0.0))
     high = max(image.values.max(initial=0.0), 1e-12)
-    near = "about " if image.note else ""
+    near = ""
+    if image.note:
+        near = "about "
     trace = go.Heatmap(
         x=image.rounds.centres + 1,
         y=image.clients.centres,
@@ -130,7 +131,7 @@ def weight_map(
 
 
 def weight_departure(groups: Sequence[Group]) -> Figure:
-    """Distance of the weights from the base weights: mean over seeds with a 95 % band."""
+    """Distance of weights from base weights: mean over seeds with a 95 % band."""
     note = (
         "Sum over the cohort of |weight - base weight|, both normalised to sum to 1. "
         "0: equal to the base weights; 2: the maximum."
@@ -149,7 +150,7 @@ def weight_departure(groups: Sequence[Group]) -> Figure:
 
 
 def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
-    """The mean weight of an update by a trait of its client, e.g. the imbalance ratio."""
+    """The mean weight of an update by a trait of its client, such as imbalance."""
     import plotly.graph_objects as go
 
     note = (
@@ -220,7 +221,10 @@ def class_composition(run: Run, title: str = "Classes of the clients") -> Figure
         )
         figure.add_trace(bar)
     figure.update_xaxes(type="category", showgrid=False)
-    return figure.update_layout(barmode="stack", bargap=0.08 if len(shown) < 50 else 0)
+    gap = 0.08
+    if len(shown) >= 50:
+        gap = 0
+    return figure.update_layout(barmode="stack", bargap=gap)
 
 
 def participation(groups: Sequence[Group]) -> Figure:
@@ -229,7 +233,9 @@ def participation(groups: Sequence[Group]) -> Figure:
 
     most = max(run.clients for group in groups for run in group.runs)
     binned = bins(most, MOST_CLIENTS)
-    note = f"Means over bins of {binned.width} clients." if most > MOST_CLIENTS else ""
+    note = ""
+    if most > MOST_CLIENTS:
+        note = f"Means over bins of {binned.width} clients."
     figure = empty_figure(
         "Participation of the clients", note, "client", "aggregations taken part in"
     )
@@ -240,7 +246,7 @@ def participation(groups: Sequence[Group]) -> Figure:
             x=binned.centres,
             y=y,
             name=escape(group.label),
-            mode="lines+markers" if most <= 60 else "lines",
+            mode=line_mode(most, few=60),
             text=binned.labels("client"),
             line={"color": colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
             hovertemplate="%{text}: %{y:.4g} "
@@ -270,13 +276,14 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
             legendgroup=str(k),
         )
         traces.append(band)
-    few = len(line.x) <= 30
-    interval = _INTERVAL if line.banded else ""
+    interval = ""
+    if line.banded:
+        interval = _INTERVAL
     mean = go.Scatter(
         x=line.x,
         y=line.mean,
         name=escape(label),
-        mode="lines+markers" if few else "lines",
+        mode=line_mode(len(line.x)),
         legendgroup=str(k),
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),
         line={"color": colour(k), "dash": _dash(k), "width": 2},
@@ -353,6 +360,13 @@ def class_colours(classes: int) -> Sequence[str]:
         str(c)
         for c in sample_colorscale("Viridis", np.linspace(0, 1, classes).tolist())
     ]
+
+
+def line_mode(points: int, few: int = 30) -> str:
+    """Plotly's mode of a line; few points also get markers."""
+    if points <= few:
+        return "lines+markers"
+    return "lines"
 
 
 def colour(k: int) -> str:

@@ -17,7 +17,7 @@ from poise.graph import SimilarityGraph
 from poise.ledger.files import write_whole
 
 MESSAGES = "messages"
-FOUND = "found"
+FINDINGS = "found"
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class KeptGraph:
     """
 
     graph: SimilarityGraph
-    found: Mapping[str, Any]
+    findings: Mapping[str, Any]
     digest: str = ""
 
 
 def keep_graph(kept: KeptGraph, path: Path) -> None:
     """Write a graph to a file atomically."""
-    facts = {FOUND: json.dumps(dict(kept.found)), "digest": kept.digest}
+    facts = {FINDINGS: json.dumps(dict(kept.findings)), "digest": kept.digest}
     write_whole(
         path,
         save({MESSAGES: np.ascontiguousarray(kept.graph.messages)}, metadata=facts),
@@ -49,7 +49,7 @@ def kept_graph(path: Path) -> KeptGraph:
             facts = file.metadata() or {}
             return KeptGraph(
                 SimilarityGraph(file.get_tensor(MESSAGES)),
-                json.loads(facts[FOUND]),
+                json.loads(facts[FINDINGS]),
                 facts.get("digest", ""),
             )
     except (OSError, SafetensorError, ValueError, KeyError, PoiseError) as error:

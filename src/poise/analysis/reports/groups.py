@@ -42,7 +42,7 @@ class Group:
 
     @cached_property
     def seeds(self) -> tuple[str, ...]:
-        """The seed of each run, with the seed of the data if that varies independently."""
+        """The seed of each run, with the seed of the data if they vary separately."""
         seeds = [run.meta.get("seed", "?") for run in self.runs]
         data_seeds = [
             str(tables(run).get("data", {}).get("seed", "?")) for run in self.runs
@@ -74,7 +74,9 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     known: set[tuple[str, ...]] = set()
     for run in runs:
         key = json.dumps(identity(run), sort_keys=True, default=str)
-        content = run.digest if run.rounds else str(id(run))
+        content = str(id(run))
+        if run.rounds:
+            content = run.digest
         fingerprint = (key, run.experiment, run.meta.get("seed", ""), content)
         if fingerprint not in known:
             known.add(fingerprint)
@@ -123,7 +125,7 @@ def without_seeds(experiment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """The tables that all runs of one experiment share; without a data table, the data digest."""
+    """The tables that an experiment's runs share, with a digest for Python data."""
     return identity_of(tables(run), run.meta)
 
 
@@ -143,7 +145,7 @@ def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str,
 
 
 def labels(experiments: list[dict[str, Any]]) -> list[str]:
-    """A short, unique label for each experiment, made of its differences from the others.
+    """A short, unique label for each experiment, from its differences to the others.
 
     >>> base = {"sampler": {"name": "uniform", "m": 5}, "weighting": {"name": "proportional"}}
     >>> labels([base, base | {"sampler": {"name": "full"}}])
@@ -173,7 +175,7 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
 def _label_part(
     section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]
 ) -> str:
-    """The part of a label for one section, e.g. ``sampler=uniform(m=5)`` or ``attacks=none``."""
+    """A label's part for a section, e.g. ``sampler=uniform(m=5)``, ``attacks=none``."""
     table = experiment.get(section)
     if not isinstance(table, Mapping):
         if table:

@@ -64,7 +64,10 @@ def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
     binned = bins(graph.clients, most)
     names = []
     for members in np.split(order, binned.edges[1:-1]):
-        names.append(str(members[0]) if len(members) == 1 else f"{members[0]} …")
+        name = str(members[0])
+        if len(members) > 1:
+            name += " …"
+        names.append(name)
     note = (
         "Misalignment 0: same direction; 1: opposite direction. "
         "Clients are sorted into eight clusters."
@@ -134,24 +137,24 @@ def misalignment_distribution(
         "Bars: density over all pairs of clients. Line: log-normal fit, -ln mis ~ "
         "N(theta, phi^2)."
     )
-    figure = empty_figure(
-        title,
-        note,
-        f"{'-ln ' if logarithm else ''}misalignment of two clients",
-        "density",
-    )
-    shown = {
-        name: weights if logarithm else np.exp(-weights)
-        for name, weights in edges.items()
-    }
+    x = "misalignment of two clients"
+    shown = {name: np.exp(-weights) for name, weights in edges.items()}
+    if logarithm:
+        x = f"-ln {x}"
+        shown = dict(edges)
+    figure = empty_figure(title, note, x, "density")
     top = max(1e-6, *(float(values.max()) for values in shown.values()))
-    grid = np.linspace(0, top, 400) if logarithm else np.geomspace(top * 1e-4, top, 400)
+    if logarithm:
+        grid = np.linspace(0, top, 400)
+        mis = np.exp(-grid)
+    else:
+        grid = np.geomspace(top * 1e-4, top, 400)
+        mis = grid
     for k, (name, weights) in enumerate(edges.items()):
         figure.add_trace(_bars(name, shown[name], top, k))
         theta = float(weights.mean())
         phi = float(weights.std())
         if phi > 1e-9:  # equal misalignment of all pairs has no density
-            mis = np.exp(-grid) if logarithm else grid
             density = log_normal_density(mis, theta, phi)
             if logarithm:
                 density = density * mis  # times |d mis / d ln mis|
@@ -186,7 +189,7 @@ def _bars(name: str, values: Floats, top: float, k: int) -> Bar:
 
 
 def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
-    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; its part above 1 has no meaning.
+    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; meaningless above 1.
 
     >>> round(float(log_normal_density(np.array(1.0), 0.0, 1.0)), 4)
     0.3989
@@ -235,7 +238,7 @@ def spectrum_figure(graph: SimilarityGraph) -> Figure:
 
 
 def graph_figure(graph: SimilarityGraph) -> Figure:
-    """Clients in the plane with their strongest edges; darker clients are more typical."""
+    """Clients in the plane with their strongest edges; darker means more typical."""
     import plotly.graph_objects as go
 
     positions = layout(graph)
@@ -283,7 +286,7 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
 
 
 def layout(graph: SimilarityGraph) -> Floats:
-    """Positions of the clients in the plane, (N, 2): the first two principal components."""
+    """Positions of the clients, (N, 2): the first two principal components."""
     centred = graph.messages - graph.messages.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     positions = np.zeros((graph.clients, 2))
@@ -315,7 +318,7 @@ def composition_figure(counts: Ints) -> Figure:
 
 
 def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The findings of an inspection as (name, value); ``data`` comes from `Inspection.as_data`."""
+    """The findings of an inspection as (name, value), from `Inspection.as_data`."""
     size = data["size"]
     spectrum = data["spectrum"]
     rows = [

@@ -42,9 +42,10 @@ def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
     >>> with_interval(1.2e6, 3.0e4, "bytes")
     '1.20 MB ± 30.0 kB'
     """
-    if half_width is None or unit == "bytes":
-        spread = f" ± {number(half_width, unit)}" if half_width else ""
-        return number(mean, unit) + spread
+    if not half_width:
+        return number(mean, unit)
+    if unit == "bytes":
+        return f"{number(mean, unit)} ± {number(half_width, unit)}"
     if half_width <= 1e-12 * abs(mean):
         return number(mean, unit)
     digits = 1 - math.floor(math.log10(half_width))
@@ -73,7 +74,9 @@ def score_text(score: Score) -> str:
 
 
 def _bytes(value: float) -> str:
-    sign = "-" if value < 0 else ""
+    sign = ""
+    if value < 0:
+        sign = "-"
     size = abs(value)
     power = 0
     while size >= 999.5 and power < len(_PREFIXES) - 1:

@@ -24,7 +24,7 @@ MOST_MAPS = 6
 """Maximum number of weight maps on one page (one per group)."""
 
 MOST_CLIENTS = 10_000
-"""Maximum number of clients for figures with a position per client; bins would be too wide."""
+"""Maximum number of clients in figures with a position per client instead of bins."""
 
 CHOICES: dict[Axis, str] = {
     "rounds": "aggregations",
@@ -60,7 +60,7 @@ def plots(groups: Sequence[Group]) -> list[Plot]:
 def curve_plots(
     groups: Sequence[Group], axes: Sequence[Axis] = ("rounds", "time", "bytes")
 ) -> Iterator[Plot]:
-    """A figure for every metric, with one view per axis that differs from the rounds."""
+    """A figure for every metric, with a view per axis that differs from the rounds."""
     for metric in all_metrics(groups):
         chosen = [axis for axis in axes if _worth_showing(groups, metric, axis)]
         if chosen:

@@ -124,9 +124,9 @@ def score_table(
             accuracy if measured.
     """
     main = metric or main_metric(groups)
-    if targets is None:
-        targets = TARGETS if main == "accuracy" else ()
-    columns = _columns(groups, main, targets)
+    if targets is None and main == "accuracy":
+        targets = TARGETS
+    columns = _columns(groups, main, targets or ())
     scores_by_group: list[dict[str, Score]] = []
     for group in groups:
         scores_by_group.append({name: _score(c, group) for name, c in columns.items()})
@@ -149,7 +149,7 @@ def _score(column: _Column, group: Group) -> Score:
 
 
 def main_metric(groups: Sequence[Group]) -> str | None:
-    """The first of accuracy, loss and any other scalar metric; None if nothing was measured."""
+    """The first of accuracy, loss and other scalar metrics; None if not measured."""
     names = scalar_metrics(groups)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 

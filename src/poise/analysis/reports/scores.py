@@ -22,7 +22,7 @@ def lower_is_better(metric: str) -> bool:
 
 
 def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
-    """The aggregations (counted from 1) after which a metric was measured, and its values.
+    """The aggregations (counted from 1) that measured a metric, and its values.
 
     Rounds between two evaluations are left out. NaN at an evaluation is kept: it shows
     that the run diverged.
@@ -59,12 +59,15 @@ def half_time(run: Run, metric: str) -> float:
 
 
 def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
-    """The first aggregation at which a metric reaches the target; None if it never does.
+    """The first aggregation at which a metric reaches the target; None if never.
 
     A loss reaches the target from above, an accuracy from below.
     """
     rounds, values = _scalar(run, metric)
-    reached = rounds[values <= target if lower_is_better(metric) else values >= target]
+    if lower_is_better(metric):
+        reached = rounds[values <= target]
+    else:
+        reached = rounds[values >= target]
     if len(reached):
         return int(reached[0])
     return None
@@ -84,7 +87,7 @@ def smoothness(run: Run, metric: str = "accuracy") -> float:
 
 
 def loss_spread(run: Run, metric: str = "client_loss") -> float:
-    """Standard deviation over the clients of their last measured loss; lower is fairer."""
+    """Standard deviation over clients of their last measured loss; lower is fairer."""
     _, values = measured(run, metric)
     if len(values):
         return float(spread(values[-1:])[0])
@@ -106,7 +109,7 @@ def spread(values: Floats) -> Floats:
 
 
 def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
-    """Σ p_i · accuracy_i over the clients at the last measurement; p_i is the importance.
+    """Σ p_i · accuracy_i over clients at the last measurement; p_i is the importance.
 
     Clients without a value are left out; the importance of the others is scaled to sum
     to 1.
@@ -123,7 +126,7 @@ def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
 
 
 def participations(run: Run) -> tuple[Ints, Ints]:
-    """The distinct (round, client) pairs of a run, sorted: rounds from 0, and clients."""
+    """The distinct (round, client) pairs of a run, sorted; rounds count from 0."""
     pairs = np.unique(
         run.contributions["round"] * run.clients + run.contributions["client"]
     )

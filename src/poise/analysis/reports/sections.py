@@ -1,4 +1,4 @@
-"""The sections of a page as HTML; this module escapes every text that comes from a ledger."""
+"""The sections of a page as HTML; this module escapes all texts from a ledger."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def findings(comparison: Comparison) -> str:
 
 
 def what_was_run(groups: Sequence[Group]) -> str:
-    """The choice for each slot, in words; choices that all groups share are shown once."""
+    """The choice for each slot, in words; shows choices common to all groups once."""
     choices_by_group = [choices(group.experiment) for group in groups]
     slots = dict.fromkeys(slot for chosen in choices_by_group for slot in chosen)
     head = "".join(f'<th scope="col">{text(group.label)}</th>' for group in groups)
@@ -110,7 +110,9 @@ def scores(rows: Sequence[ScoreRow]) -> str:
 def _score_heading(name: str, scope: str) -> str:
     """A table heading; names of scores get their explanation as a tooltip."""
     note = score_note(name)
-    tooltip = f' title="{text(sentence(note))}."' if note else ""
+    tooltip = ""
+    if note:
+        tooltip = f' title="{text(sentence(note))}."'
     return f'<th scope="{scope}"{tooltip}>{text(name)}</th>'
 
 
@@ -131,7 +133,9 @@ def claims(results: Sequence[tuple[str, bool, str]]) -> str:
         return ""
     items = ""
     for claim, holds, measured in results:
-        outcome = "holds" if holds else "does not hold"
+        outcome = "does not hold"
+        if holds:
+            outcome = "holds"
         items += (
             f"<li><strong>{outcome}</strong>: {text(claim)} ({text(measured)})</li>"
         )
@@ -171,7 +175,9 @@ def runs(groups: Sequence[Group]) -> str:
     lines = []
     for group in groups:
         for run, seed in zip(group.runs, group.seeds, strict=True):
-            folder = run.path.name if run.path is not None else "in memory"
+            folder = "in memory"
+            if run.path is not None:
+                folder = run.path.name
             if run.damage:
                 state = f"damaged: {run.damage}"
             else:
@@ -193,11 +199,13 @@ def runs(groups: Sequence[Group]) -> str:
 
 def experiments(groups: Sequence[Group]) -> str:
     """The experiment file of each group, from its first run."""
-    is_open = " open" if len(groups) == 1 else ""
+    details = "<details>"
+    if len(groups) == 1:
+        details = "<details open>"
     files = ""
     for group in groups:
         code = f"<pre><code>{text(group.runs[0].experiment.strip())}</code></pre>"
-        files += f"<details{is_open}><summary>{text(group.label)}</summary>{code}</details>\n"
+        files += f"{details}<summary>{text(group.label)}</summary>{code}</details>\n"
     return _section("Experiment files", files)
 
 
@@ -213,9 +221,12 @@ def _figure(k: int, plot: Plot) -> str:
     data = "[" + ",".join(figure for _, figure in plot.views) + "]"
     inline = data.replace("<", "\\u003c")  # so that no tag ends the script early
     title = text(plot.title)
-    note = f'<p class="note">{text(plot.note)}</p>' if plot.note else ""
+    note = ""
+    if plot.note:
+        note = f'<p class="note">{text(plot.note)}</p>'
     return (
-        f"<figure>\n<figcaption><h3>{title}</h3>{note}</figcaption>\n{_view_choice(k, plot)}"
+        f"<figure>\n<figcaption><h3>{title}</h3>{note}</figcaption>\n"
+        f"{_view_choice(k, plot)}"
         f'<div class="canvas" role="img" aria-label="{title}" '
         f'style="height:{plot.height}px"></div>\n'
         f'<script type="application/json">{inline}</script>\n</figure>\n'
@@ -263,7 +274,9 @@ def _range(numbers: set[int]) -> str:
 
 
 def _unfinished(n: int, total: int) -> str:
-    verb = "is" if n == 1 else "are"
+    verb = "are"
+    if n == 1:
+        verb = "is"
     return (
         f"{n} of {_count(total, 'run')} {verb} not finished; their scores are "
         "preliminary."

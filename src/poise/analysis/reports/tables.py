@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from poise.analysis.reports.compare import Comparison
+from poise.analysis.reports.compare import Comparison, Contrast
 from poise.analysis.reports.estimates import Estimate
 from poise.analysis.reports.numbers import score_text
 from poise.analysis.reports.rows import Score, ScoreRow, score_note
@@ -28,8 +28,8 @@ class Grid:
 
 
 def score_grid(rows: Sequence[ScoreRow]) -> Grid:
-    """The scores as texts: a row per score for a few groups, a row per group for many."""
-    names = list(rows[0].scores) if rows else []
+    """The scores as texts: a row per score for few groups, a row per group for many."""
+    names = _score_names(rows)
     cells = [[score_text(row.scores[name]) for name in names] for row in rows]
     seeds = [str(len(row.seeds)) for row in rows]
     if len(rows) > ACROSS:
@@ -43,7 +43,7 @@ def score_grid(rows: Sequence[ScoreRow]) -> Grid:
 
 
 def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
-    """The scores as a rich table: mean ± half the width of the 95 % interval over seeds."""
+    """The scores as a rich table: mean ± half the 95 % interval over seeds."""
     from rich.table import Table
     from rich.text import Text
 
@@ -66,8 +66,15 @@ def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
 
 def terminal_notes(rows: Sequence[ScoreRow]) -> list[str]:
     """One line for every score of a table whose name does not explain itself."""
-    names = list(rows[0].scores) if rows else []
+    names = _score_names(rows)
     return [f"{name}: {note}" for name in names if (note := score_note(name))]
+
+
+def _score_names(rows: Sequence[ScoreRow]) -> list[str]:
+    """The names of the scores, which all rows share."""
+    if not rows:
+        return []
+    return list(rows[0].scores)
 
 
 def rows_as_data(rows: Sequence[ScoreRow]) -> list[dict[str, Any]]:
@@ -87,19 +94,24 @@ def rows_as_data(rows: Sequence[ScoreRow]) -> list[dict[str, Any]]:
 
 def comparison_as_data(comparison: Comparison) -> dict[str, Any]:
     """A comparison as plain values for ``--json``."""
-    contrasts = [
-        {
-            "score": c.score,
-            "label": c.label,
-            "baseline": c.baseline,
-            "method": None if c.difference is None else c.difference.method,
-            "difference": _estimate_as_data(c.difference),
-            "significant": None if c.difference is None else c.difference.significant,
-            "sentence": c.sentence,
-        }
-        for c in comparison.contrasts
-    ]
+    contrasts = [_contrast_as_data(contrast) for contrast in comparison.contrasts]
     return {"groups": rows_as_data(comparison.rows), "contrasts": contrasts}
+
+
+def _contrast_as_data(contrast: Contrast) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "score": contrast.score,
+        "label": contrast.label,
+        "baseline": contrast.baseline,
+        "method": None,
+        "difference": _estimate_as_data(contrast.difference),
+        "significant": None,
+        "sentence": contrast.sentence,
+    }
+    if contrast.difference is not None:
+        data["method"] = contrast.difference.method
+        data["significant"] = contrast.difference.significant
+    return data
 
 
 def finite(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Client timelines: when each client worked, from which model version, with which weight."""
+"""Client timelines: when each client worked, on which version, with which weight."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def local_tasks(run: Run) -> LocalTasks:
 
 
 def overlaps(run: Run) -> bool:
-    """Whether any client worked across an aggregation; otherwise a timeline adds nothing."""
+    """Whether any client worked across an aggregation; else a timeline adds nothing."""
     c = run.contributions
     return bool(len(c) and (c["version"] < c["round"]).any())
 
@@ -57,7 +57,7 @@ def overlaps(run: Run) -> bool:
 def timeline_figure(
     run: Run, title: str = "Client timeline", latest: bool = False
 ) -> Figure:
-    """One bar per local task, from sending the model to the aggregation that used the update.
+    """One bar per local task, from sending the model to aggregating the update.
 
     Darker bars have a larger weight. Of too many tasks, the figure shows the first or,
     with ``latest``, the last ones.
@@ -67,12 +67,15 @@ def timeline_figure(
     work = local_tasks(run)
     of_shown_clients = work.clients < MOST_CLIENTS
     candidates = np.flatnonzero(of_shown_clients)
-    shown = candidates[-MOST_TASKS:] if latest else candidates[:MOST_TASKS]
+    which = "first"
+    shown = candidates[:MOST_TASKS]
+    if latest:
+        which = "last"
+        shown = candidates[-MOST_TASKS:]
     notes = ["Each bar: local training plus the wait for the next aggregation."]
     if not of_shown_clients.all():
         notes.append(f"Shows the first {MOST_CLIENTS} of {run.clients} clients.")
     if len(candidates) > MOST_TASKS:
-        which = "last" if latest else "first"
         notes.append(f"Shows the {which} {MOST_TASKS} of {len(candidates)} bars.")
     figure = empty_figure(
         title, " ".join(notes), "simulated time (units of the clock)", "client"

@@ -1,4 +1,4 @@
-"""The page of a run's unlearning requests: restart tree, client sensitivities, request results."""
+"""The page of a run's unlearning requests: restart tree, sensitivities, results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REQUEST_NOTE = (
 
 @dataclass(frozen=True)
 class UnlearningHistory:
-    """One branch of the restart tree: the training (branch 0) or the retraining of a request."""
+    """A branch of the restart tree: the training (0) or the retraining of a request."""
 
     branch: int
     start: tuple[int, int]  # (branch, round) of its restart
@@ -200,13 +200,15 @@ def _line(
 def psi_figure(
     history: UnlearningHistory, histories: Sequence[UnlearningHistory], limit: float
 ) -> Figure:
-    """Psi(n, i) of the clients of a branch against Psi*; unlearned clients are coloured."""
+    """Psi(n, i) of a branch's clients against Psi*; unlearned clients in colour."""
     colours: dict[int, str] = {}
     for later in histories[1:]:
         if later.start[0] == history.branch:
             colour = PALETTE[later.branch % len(PALETTE)]
             colours.update(dict.fromkeys(later.certificate["clients"], colour))
-    where = "the training" if history.branch == 0 else f"branch {history.branch}"
+    where = f"branch {history.branch}"
+    if history.branch == 0:
+        where = "the training"
     note = (
         f"Dashed line: limit Psi* = {limit:.4g}. "
         "Coloured lines: clients unlearned from this restart point."
@@ -223,7 +225,7 @@ def psi_figure(
 def sensitivity_figure(
     title: str, note: str, psi: Floats, limit: float, colours: Mapping[int, str]
 ) -> Figure:
-    """Psi(n, i) over the rounds against a limit: clients in ``colours``, others in grey.
+    """Psi(n, i) by round against a limit: clients in ``colours``, others in grey.
 
     At most 60 other clients are drawn.
     """

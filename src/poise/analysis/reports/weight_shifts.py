@@ -1,4 +1,4 @@
-"""Differences between the weights and the base weights: by round, and by client trait."""
+"""Differences of the weights from the base weights, by round and by client trait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poise.ledger import Run
 
 
 def departure(run: Run) -> Floats:
-    """Distance of the weights from the base weights in each aggregation, (R,), between 0 and 2.
+    """Distance of weights from base weights in each aggregation, (R,), in [0, 2].
 
     ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over the clients i of aggregation n;
     nan for aggregations without clients.
@@ -51,7 +51,7 @@ class TraitWeight:
 
 
 def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
-    """The mean weight for each value of a trait (imbalance ratio, flip ratio), ascending.
+    """The mean weight for each value of a trait (imbalance or flip ratio), ascending.
 
     Source: [Exp-α 2023, Fig. 2a and 2b].
     """

@@ -34,10 +34,10 @@ _QUIET = {
 }
 
 
-def brief(value: Any) -> str:
+def brief(value: object) -> str:
     """A value of an experiment file, shortened for a label.
 
-    >>> brief({"name": "uniform", "m": 5}), brief([0, 1]), brief(0.30000000000000004), brief(True)
+    >>> brief({"name": "uniform", "m": 5}), brief([0, 1]), brief(0.1 + 0.2), brief(True)
     ('uniform(m=5)', '[0, 1]', '0.3', 'yes')
     """
     if isinstance(value, Mapping):
@@ -50,8 +50,9 @@ def brief(value: Any) -> str:
         return heading
     if isinstance(value, list | tuple):
         inside = ", ".join(brief(v) for v in value)
-        only_tables = bool(value) and all(isinstance(v, Mapping) for v in value)
-        return _cut(inside if only_tables else f"[{inside}]")
+        if not value or not all(isinstance(v, Mapping) for v in value):
+            inside = f"[{inside}]"
+        return _cut(inside)
     if isinstance(value, bool):
         if value:
             return "yes"
@@ -61,7 +62,7 @@ def brief(value: Any) -> str:
     return _cut(str(value))
 
 
-def phrase(table: Any) -> str:
+def phrase(table: object) -> str:
     """A section in words: its name, then its options.
 
     >>> phrase({"name": "uniform", "m": 5})

@@ -389,7 +389,7 @@ def data_verify(name: DatasetName, json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; user errors print a message and a hint, never a traceback."""
+    """Run the command line; user errors print a message and a hint, no traceback."""
     try:
         code = app(prog_name="poise", standalone_mode=False)
     except PoiseError as error:

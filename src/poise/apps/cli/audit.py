@@ -70,6 +70,8 @@ def _table(run: Run, result: Audit) -> Table:
         evidence = result.explain(i).partition(": ")[2] or result.explain(i)
         score = f"{result.scores[i]:.1f}"
         p_value = f"{result.p_values[i]:.2g}"
-        style = "bold" if i in result.suspects else None
+        style = None
+        if i in result.suspects:
+            style = "bold"
         table.add_row(str(i), score, p_value, evidence, style=style)
     return table

@@ -1,4 +1,4 @@
-"""Command options that choose the backend: ``--backend``, ``--address`` and ``--workers``."""
+"""Command options for the backend: ``--backend``, ``--address`` and ``--workers``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Workers = Annotated[
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """The backend options of a command; without any, the experiment's backend applies."""
+    """The backend options of a command; without any, the experiment chooses."""
 
     backend: Backend = ""
     address: Address = ""
@@ -48,7 +48,9 @@ class BackendOptions:
         if self == BackendOptions():
             return None
         written = experiment.table("run").get("backend", "local")
-        table = dict(written) if isinstance(written, Mapping) else {"name": written}
+        table = {"name": written}
+        if isinstance(written, Mapping):
+            table = dict(written)
         if self.backend and self.backend != table.get("name"):
             table = {"name": self.backend}
         name = table.get("name")

@@ -38,7 +38,9 @@ def show_datasets(json: bool) -> None:
         absent = "missing"
         if line.fetchable:
             absent = f"missing; download with: poise data fetch {line.name}"
-        size = f"{line.size / 1e6:.1f} MB" if line.size else ""
+        size = ""
+        if line.size:
+            size = f"{line.size / 1e6:.1f} MB"
         table.add_row(line.name, line.about, size, line.folder or absent)
     console.print(table)
 

@@ -100,7 +100,9 @@ def status(folder: Path, json: bool) -> None:
         return
     console.print(f"{state['path']}: {state['status']}", highlight=False)
     for name, process in state["processes"].items():
-        starts = f", started {process['starts']} times" if process["starts"] > 1 else ""
+        starts = ""
+        if process["starts"] > 1:
+            starts = f", started {process['starts']} times"
         console.print(f"  {name}: process {process['pid']}{starts}", highlight=False)
     for client, connection in state["nodes"].items():
         console.print(f"  client {client}: {connection}", highlight=False)
@@ -120,7 +122,9 @@ def run(
 ) -> None:
     """Run an experiment on the nodes."""
     experiment = load(file, changes)
-    chosen = parse_seeds(seeds) if seeds else experiment.seeds
+    chosen = experiment.seeds
+    if seeds:
+        chosen = parse_seeds(seeds)
     folder = out or unused_folder(Path("runs") / experiment.name)
     refuse_existing_runs(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:

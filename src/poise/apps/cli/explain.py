@@ -26,7 +26,7 @@ def show_explanation(
     keep: bool,
     json: bool,
 ) -> None:
-    """Explain an experiment and print facts, conditions, constants, bounds and warnings."""
+    """Explain an experiment: facts, conditions, constants, bounds and warnings."""
     require(
         Path(what).is_dir() or not keep,
         f"--keep needs a run folder, and {what} is not one",
@@ -38,7 +38,9 @@ def show_explanation(
     bounds = None
     if out is not None or keep:
         bounds = bounds_of(what, explanation, changes=changes, seed=seed)
-    page = None if out is None else _write_page(explanation, bounds, out)
+    page = None
+    if out is not None:
+        page = str(_write_page(explanation, bounds, out))
     if keep:
         keep_explanation(
             folders_in(what)[0],
@@ -48,13 +50,11 @@ def show_explanation(
             curves=bounds,
         )
     if json:
-        print_json(
-            {**explanation.as_data(), "page": None if page is None else str(page)}
-        )
+        print_json({**explanation.as_data(), "page": page})
         return
     _print_tables(explanation)
     if page is not None:
-        console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+        console.print(page, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_tables(explanation: Explanation) -> None:
@@ -86,7 +86,7 @@ def _print_tables(explanation: Explanation) -> None:
 def _write_page(
     explanation: Explanation, bounds: BoundsVsRun | None, out: Path
 ) -> Path:
-    """Write the page of an explanation, with the figure of bounds and run if there is one."""
+    """Write the page of an explanation, with the figure of bounds and run if any."""
     texts = [f"warning: {text}" for text in explanation.warnings]
     texts += [f"advice: {text}" for text in explanation.advice]
     return write_explanation(

@@ -23,7 +23,7 @@ def show_inspection(
     json: bool,
     keep: Path | None = None,
 ) -> None:
-    """Inspect a federation, print the findings, write the page, and save the graph to ``keep``."""
+    """Inspect a federation, print findings, write the page, and ``keep`` the graph."""
     with Bar(quiet=json) as bar:
         advance = bar.counter(f"inspecting {what}", 2)
         federation = federation_of(what, changes, seed)
@@ -32,7 +32,9 @@ def show_inspection(
         advance()
     data = inspection.as_data()
     if keep is not None:
-        digest = federation.digest() if isinstance(federation, HasDigest) else ""
+        digest = ""
+        if isinstance(federation, HasDigest):
+            digest = federation.digest()
         keep_graph(KeptGraph(inspection.graph, data, digest), keep)
     page = write_inspection(
         inspection.name,

@@ -29,11 +29,12 @@ def show_parts(slot: str, json: bool) -> None:
     parts = parts_by_slot()
     if slot and slot not in parts:
         raise InvalidOption(f"unknown slot {slot!r}", suggest(slot, parts))
-    chosen = {slot: parts[slot]} if slot else parts
+    if slot:
+        parts = {slot: parts[slot]}
     if json:
-        print_json(chosen)
+        print_json(parts)
         return
-    for name, rows in chosen.items():
+    for name, rows in parts.items():
         table = Table(title=name, title_justify="left", box=None, padding=(0, 2, 0, 0))
         for column in ("name", "what it does", "options"):
             table.add_column(column, no_wrap=column == "name")
@@ -54,15 +55,15 @@ def parts_by_slot() -> dict[str, list[dict[str, str]]]:
 
 
 def _row(name: str, factory: Callable[..., Any], skip: int = 0) -> dict[str, str]:
-    """One line of the list: a part's name, the first line of its docstring, its options."""
+    """One line of the list: a part's name, its docstring's first line, its options."""
     summary = (inspect.getdoc(factory) or "").partition("\n")[0]
     options: list[str] = []
     if dataclasses.is_dataclass(factory):
         for field in dataclasses.fields(factory):
-            required = field.default is dataclasses.MISSING
-            options.append(
-                field.name if required else f"{field.name}={field.default!r}"
-            )
+            option = field.name
+            if field.default is not dataclasses.MISSING:
+                option += f"={field.default!r}"
+            options.append(option)
     else:
         parameters = list(inspect.signature(factory).parameters.values())[skip:]
         options = [str(parameter).split(":")[0] for parameter in parameters]

@@ -1,4 +1,4 @@
-"""Command options, derived from `RunOptions`, `UnlearnRequest` and option dataclasses."""
+"""Command options from `RunOptions`, `UnlearnRequest` and option dataclasses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ALIASES = {"clients": ("--client",)}
 def declared_options(
     kind: type, without: Iterable[str] = (), unset: bool = False
 ) -> Callable[[Command], Command]:
-    """Add one option per declared option of ``kind``; the command receives them as ``options``.
+    """Add each option declared by ``kind``; the command receives them as ``options``.
 
     Args:
         kind: a dataclass with declared options.
@@ -84,7 +84,7 @@ def declared_options(
 
 
 def dataclass_options(command: Command) -> Command:
-    """Replace each dataclass parameter by one option per field; the command gets the dataclass."""
+    """Replace each dataclass parameter of a command by one option per field."""
     signature = inspect.signature(command, eval_str=True)
     kinds: dict[str, type[Any]] = {
         p.name: p.annotation
@@ -132,7 +132,9 @@ def _field_parameters(kind: type[Any]) -> list[Parameter]:
 def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
     """A declared option as a typer parameter."""
     kind = _command_line_type(entry)
-    default = None if unset else entry.default
+    default = entry.default
+    if unset:
+        default = None
     flags = (entry.flag, *ALIASES.get(entry.key, ()))
     declared = typer.Option(*flags, help=entry.help)
     if entry.option.required:
@@ -150,7 +152,7 @@ def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
 
 
 def _command_line_type(entry: OptionEntry) -> Any:
-    """The type of a value on the command line; choices are text, which the option validates."""
+    """The type of a value on the command line; choices are text, validated later."""
     if get_origin(entry.kind) is Literal:
         return str
     if get_origin(entry.kind) is tuple:

@@ -30,7 +30,9 @@ def run_file(
     """Run an experiment file, once per seed, and print the scores."""
     experiment = load(file, overrides)
     backend = backend_options.backend_for(experiment)
-    chosen = parse_seeds(seeds) if seeds else experiment.seeds
+    chosen = experiment.seeds
+    if seeds:
+        chosen = parse_seeds(seeds)
     folder = out or unused_folder(Path("runs") / experiment.name)
     refuse_existing_runs(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
@@ -117,13 +119,13 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _progress_callback(bar: Bar, folder: Path, rounds: int | None) -> Any:
-    """Callback for a resumed run; the recorded experiment gives the number of rounds."""
+    """Callback for a resumed run; the recorded experiment says how many rounds."""
     planned = rounds or recorded(folder).tables["run"].get("rounds")
     return bar.observer(str(folder), planned)
 
 
 def unused_folder(folder: Path) -> Path:
-    """The folder, or the first ``<folder>-2``, ``<folder>-3``, … that does not exist."""
+    """The folder, or the first of ``<folder>-2``, ``<folder>-3``, … that is free."""
     number = 1
     candidate = folder
     while candidate.exists():

@@ -1,4 +1,4 @@
-"""Terminal output of the command line: messages, progress bars, Ctrl-C handling and JSON."""
+"""Terminal output of the command line: messages, progress bars, Ctrl-C and JSON."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
     print(jsonlib.dumps(_plain(document)))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -62,7 +62,9 @@ def ui(
     )
     keys = Keys()
     listener = _listener(host, port)
-    address = f"[{host}]" if ":" in host else host
+    address = host
+    if ":" in host:
+        address = f"[{host}]"
     remark(f"console of {runs}: http://{address}:{listener.getsockname()[1]}/")
     remark(f"token for actions (shown once): {keys.token}")
     if host not in LOOPBACK:
@@ -90,7 +92,9 @@ def _listener(host: str, port: int) -> socket.socket:
 
     from poise.core.errors import InvalidOption
 
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = socket.AF_INET
+    if ":" in host:
+        family = socket.AF_INET6
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,1 +1,1 @@
-"""Deployments: run experiments on real nodes, through Flower, with poise's engine and ledger."""
+"""Deployments: experiments on real nodes through Flower and poise's own engine."""

@@ -63,7 +63,7 @@ def make_certificates(
 
 
 def make_node_key(folder: Path) -> None:
-    """Write ``node.key`` and ``node.pub`` into a folder; the key is the identity of the node."""
+    """Write ``node.key`` and ``node.pub`` to a folder; the key identifies the node."""
     check_installed()
     from cryptography.hazmat.primitives import serialization
 

@@ -23,7 +23,7 @@ TensorState = dict[str, torch.Tensor]
 
 @dataclass
 class ClientStateStore:
-    """The states of a client, by run and by the model version of the work that produced them.
+    """The states of a client, by run and by model version of the work that made them.
 
     The server names the version whose state counts. Repeated or refused work therefore
     starts from the same state every time, and a resumed server finds every state that

@@ -53,7 +53,7 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
 
 
 def serve(path: str | Path) -> NoReturn:
-    """Replace this process by the supervisor of the server, for systemd units and containers."""
+    """Replace this process by the server's supervisor, for systemd and containers."""
     deployment, command = _prepare(path, nodes=False)
     # `belonging` reads the environment
     os.execve(command[0], command, deployment.environment)
@@ -80,7 +80,7 @@ def _prepare(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
 
 
 def status(path: str | Path) -> dict[str, Any]:
-    """The supervisor, its processes, and the status of each node as the server sees it."""
+    """The supervisor, its processes, and each node's status as the server sees it."""
     deployment = open_deployment(path)
     state = deployment.state()
     if not running(deployment):
@@ -131,7 +131,7 @@ def alive(pid: int) -> bool:
 
 
 def belonging(deployment: Deployment) -> list[int]:
-    """Ids of the processes of this folder, which carry its name in their environment."""
+    """Ids of this folder's processes, which have its name in their environment."""
     mark = f"{MARK}={deployment.path}".encode()
     pids = []
     for entry in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,4 @@
-"""Features and labels of a node, from a file or from a function of the node's operator."""
+"""Features and labels of a node, from a file or from the operator's function."""
 
 from __future__ import annotations
 
@@ -177,9 +177,10 @@ def _parse_row(
         try:
             value = float(text.replace("_", "?"))  # Python accepts 1_000 as a number
         except ValueError:
-            shown = text if len(text) <= 40 else f"{text[:37]}..."
+            if len(text) > 40:
+                text = f"{text[:37]}..."
             raise DataError(
-                f"{file}, line {line}, column {name!r}: {shown!r} is not a number"
+                f"{file}, line {line}, column {name!r}: {text!r} is not a number"
             ) from None
         if not math.isfinite(value):
             raise DataError(
@@ -243,7 +244,7 @@ def _importable(folder: Path) -> Iterator[None]:
 
 
 def _load_module(name: str, folder: Path) -> ModuleType:
-    """The module of this name in ``folder``, loaded afresh, or else an installed module."""
+    """The module of this name in ``folder``, loaded afresh, else an installed one."""
     path = folder.joinpath(*name.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py")
     file = next((candidate for candidate in candidates if candidate.is_file()), None)

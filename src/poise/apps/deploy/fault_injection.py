@@ -1,4 +1,4 @@
-"""Injected faults of a node in tests and demonstrations: delays, and attacks on its updates.
+"""Faults injected into a node in tests and demonstrations: delays and attacks.
 
 Only the node's own configuration can enable them (``delay`` and ``[attack]`` in
 ``node.toml``); the server cannot.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise import attacks as _attacks  # noqa: F401 - importing a module registers its parts
+from poise import attacks as _attacks  # noqa: F401 - registers its parts
 from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
@@ -50,7 +50,7 @@ class FaultInjection:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> FaultInjection:
-        """The faults in ``node.toml``: ``delay = 5.0``, and ``[attack]`` as in ``[[attacks]]``."""
+        """The faults in ``node.toml``: ``delay``, ``[attack]`` like ``[[attacks]]``."""
         delay = config.get("delay", 0.0)
         is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
         require(
@@ -80,7 +80,7 @@ class FaultInjection:
         wire: Wire,
         run: str,
     ) -> Arrivals:
-        """The update that the node sends: its honest work, or the attack's version of it."""
+        """The update that the node sends: honest, or the attack's version of it."""
         if self.attack is None:
             return honest
         received = models[assignment.version]

@@ -1,4 +1,4 @@
-"""The folder of a deployment: addresses, keys, and the configuration and policy of each node."""
+"""A deployment's folder: addresses, keys, configuration and policy of each node."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ MARK = "POISE_DEPLOY"  # the folder that a process belongs to
 BOOT = "POISE_BOOT"  # identifies one start of a process and of its children
 NODE = "POISE_NODE"  # the folder of the node that a process belongs to
 
-# One file each: a node starts a process for every message, which must not import server
-# code.
+# one file each: the process that a node starts for every message imports no server code
 _APPS = {
     "client": "from poise.apps.deploy.node import client_app\n\napp = client_app()\n",
     "server": "from poise.apps.deploy.server import server_app\n\napp = server_app()\n",
@@ -88,7 +87,7 @@ class Deployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables for Flower's programs, without telemetry or update checks."""
+        """Environment for Flower's programs, without telemetry or update checks."""
         return environment(self.path, self.server / "flwr")
 
     def files(self) -> list[str]:
@@ -115,7 +114,7 @@ class Deployment:
 
 
 def environment(marked: Path, home: Path) -> dict[str, str]:
-    """Environment of a process that belongs to the folder ``marked``; ``home`` is Flower's."""
+    """Environment of a process of the folder ``marked``; ``home`` is Flower's."""
     return {
         **os.environ,
         MARK: str(marked),
@@ -141,7 +140,7 @@ def open_deployment(path: str | Path) -> Deployment:
 def make_deployment(
     path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK
 ) -> Deployment:
-    """Create a deployment: certificates, keys, configurations, policies and start scripts.
+    """Create a deployment: certificates, keys, configurations, policies and scripts.
 
     Args:
         path: a new or empty folder.

@@ -1,4 +1,4 @@
-"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it to its end."""
+"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_deployed(
     observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Run]:
-    """Run every seed of an experiment on the nodes of a deployment, into ``out/seed-<k>``."""
+    """Run every seed of an experiment on a deployment's nodes, in ``out/seed-<k>``."""
     parts_in(experiment)  # report mistakes in the file before starting a job
     file = str((experiment.path or Path("experiment.toml")).resolve())
     order = {
@@ -96,7 +96,8 @@ def _follow(
     job = deployment.jobs / f"{name}.json"
     job.write_text(json.dumps(order), encoding="utf-8")
     app = str(deployment.server / "app")
-    flwr(deployment, "run", app, "poise", "--run-config", f'job="{name}"')
+    command = ("run", app, "poise", "--run-config", f'job="{name}"')
+    flwr(deployment, *command)
     runs: list[Run] = []
     for line in _read_log(job, deployment):
         if stop():
@@ -121,7 +122,9 @@ def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
     while True:
         # before reading, so that no last line is lost
         ended = pid is not None and not alive(pid)
-        text = log.read_text(encoding="utf-8") if log.exists() else ""
+        text = ""
+        if log.exists():
+            text = log.read_text(encoding="utf-8")
         end_of_line = text.rfind("\n") + 1
         for line in map(json.loads, text[position:end_of_line].splitlines()):
             pid = line.get("pid", pid)
@@ -130,7 +133,9 @@ def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
                 return
         position = max(position, end_of_line)
         if ended or (pid is None and time.monotonic() - started > START_TIMEOUT):
-            failure = "did not start" if pid is None else "ended without a message"
+            failure = "ended without a message"
+            if pid is None:
+                failure = "did not start"
             raise DeploymentFailed(
                 f"the server app of the run {failure}",
                 f"see {deployment.logs}; all complete rounds are saved, continue with: "
@@ -142,5 +147,8 @@ def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
 
 def _error(line: Mapping[str, Any]) -> PoiseError:
     """The error in a line of the log, with the server's exit code."""
-    kind = InvalidOption if line.get("code") == 2 else DeploymentFailed
-    return kind(str(line["error"]), str(line.get("hint", "")))
+    message = str(line["error"])
+    hint = str(line.get("hint", ""))
+    if line.get("code") == 2:
+        return InvalidOption(message, hint)
+    return DeploymentFailed(message, hint)

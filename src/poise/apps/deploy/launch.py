@@ -21,7 +21,7 @@ DATABASE_TIMEOUT = 120  # seconds that the SuperLink waits for its own database
 
 
 def extend_database_timeout() -> None:
-    """Set the timeout of Flower's database; call this before Flower reads the setting."""
+    """Set the timeout of Flower's database; call before Flower reads the setting."""
     constant: Any = import_module("flwr.supercore.constant")
     settings = {
         **dict(constant.SQLITE_PRAGMAS),
@@ -31,7 +31,7 @@ def extend_database_timeout() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program; an uncaught error ends the process, whatever its other threads do."""
+    """Run the program; an uncaught error ends the process despite other threads."""
     sys.argv = arguments
     extend_database_timeout()
     try:

@@ -1,4 +1,4 @@
-"""The client app on a node: answers requests within the node's policy, on the node's own data."""
+"""The client app on a node: answers within the node's policy, on the node's data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from poise import channels as _channels  # noqa: F401 - importing a module registers its parts
+from poise import channels as _channels  # noqa: F401 - registers its parts
 from poise import solvers as _solvers  # noqa: F401
 from poise.apps.deploy.client_state_store import ClientStateStore
 from poise.apps.deploy.fault_injection import FaultInjection
@@ -122,7 +122,9 @@ def load_context(folder: Path) -> NodeContext:
         policy = Policy.of(read_toml(folder / "policy.toml"))
         node_data = open_node_data(int(config["client"]), config["data"], folder)
         key = folder / "node.key"
-        secret = hashlib.blake2b(key.read_bytes()).digest() if key.exists() else b""
+        secret = b""
+        if key.exists():
+            secret = hashlib.blake2b(key.read_bytes()).digest()
         return NodeContext(
             node_data=replace(node_data, secret=secret),
             policy=policy,
@@ -152,18 +154,13 @@ def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
         cause = error.__cause__
         if not isinstance(cause, RuntimeError | ValueError | IndexError | TypeError):
             raise
-        # the local work failed: PyTorch's text may describe samples, so it stays on the
-        # node
+        # PyTorch's text may describe samples, so it stays on the node
         refused = (
             f"its local work failed ({type(cause).__name__}); its journal says why"
         )
         raise UpdateRefused(refused, error.hint) from cause
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-    ) as error:  # its text may describe data
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        # its text may describe data
         raise UpdateRefused(
             f"a request that cannot be read ({type(error).__name__})"
         ) from error
@@ -196,7 +193,7 @@ def _register(request: NodeMessage, context: NodeContext) -> Outgoing:
 
 
 def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """Do pieces of local work, one after the other."""
+    """Do the work of all assignments, one after the other."""
     facts = request.facts
     node_data = context.node_data
     solver = build("solver", facts["solver"])
@@ -210,17 +207,13 @@ def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
     )
     local = _local_work(facts, solver, node_data)
     context.policy.allow_channel(local.wire.channel)
-    received = _read_models(request, local.wire)
-    stored_state: Mapping[str, Vector] = {}
-    if "state" in facts:
-        stored_state = context.client_state_store.read(facts["state"], facts["held"])
+    start = _read_start(request, local.wire, context.client_state_store)
     context.fault_injection.wait()
     done = [
-        _work_piece(
+        _do_assignment(
             context,
             local,
-            received=received,
-            stored_state=stored_state,
+            start=start,
             reports=reports,
             assignment=Assignment(0.0, node_data.client, int(version), int(occurrence)),
             stream=stream,
@@ -249,24 +242,24 @@ def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
     return outgoing(context.policy, "work", reply_facts, arrivals=done)
 
 
-class _ReceivedModels(NamedTuple):
-    """The models of a request and the vectors that the server shares, by version."""
+class _Start(NamedTuple):
+    """What local work starts from; models and shared vectors are by version."""
 
     models: dict[int, Vector]
     shared: dict[int, dict[str, Vector]]
+    client_state: Mapping[str, Vector]  # as the node stored it
 
 
-def _work_piece(
+def _do_assignment(
     context: NodeContext,
     local: LocalWork,
-    received: _ReceivedModels,
-    stored_state: Mapping[str, Vector],
+    start: _Start,
     reports: frozenset[str],
     assignment: Assignment,
     stream: int,
     run: str,
 ) -> Arrivals:
-    """One piece of local work, with the injected faults of the node."""
+    """The result of one assignment, with the injected faults of the node."""
     client = assignment.client
     batch = ClientBatch(
         rows=np.zeros(1, dtype=np.int64),
@@ -274,31 +267,31 @@ def _work_piece(
         versions=np.array([assignment.version]),
         streams=np.array([stream], np.uint64),
     )
-    client_state = dict(stored_state)
-    shared = received.shared.get(assignment.version, {})
+    client_state = dict(start.client_state)
+    shared = start.shared.get(assignment.version, {})
     if MEAN in shared:  # the server sends each client the mean of its own neighbours
         client_state[MEAN] = shared[MEAN]
     algorithm_state = AlgorithmState(
-        sent=received.shared, client_state={client: client_state}
+        sent=start.shared, client_state={client: client_state}
     )
-    honest = batch.work(local, received.models, reports, algorithm_state)
+    honest = batch.work(local, start.models, reports, algorithm_state)
     return context.fault_injection.apply(
-        honest, assignment, models=received.models, wire=local.wire, run=run
+        honest, assignment, models=start.models, wire=local.wire, run=run
     )
 
 
 def _local_work(
     facts: Mapping[str, Any], solver: Solver, node_data: NodeData
 ) -> LocalWork:
-    """The local work of a request: the task on the node's data, the solver, and the channel."""
+    """The local work of a request: the task on the node's data, solver, channel."""
     oracle = _bind_task(facts["task"], node_data)
     channel = build("channel", facts.get("channel", {"name": "plain"}))
     wire = Wire(oracle.layout, channel, tuple(facts.get("personal") or ()))
     return LocalWork(oracle, solver, wire)
 
 
-def _read_models(request: NodeMessage, wire: Wire) -> _ReceivedModels:
-    """The models and shared vectors of a request.
+def _read_start(request: NodeMessage, wire: Wire, store: ClientStateStore) -> _Start:
+    """The models and shared vectors of a request, and the client state that it names.
 
     For a client with stored personal entries, the server sends the other entries only;
     the personal ones are filled with zeros here.
@@ -322,7 +315,10 @@ def _read_models(request: NodeMessage, wire: Wire) -> _ReceivedModels:
                 f"the model has {len(model)} entries, but the task on these data has "
                 f"{size}"
             )
-    return _ReceivedModels(models, shared)
+    client_state: Mapping[str, Vector] = {}
+    if "state" in request.facts:
+        client_state = store.read(request.facts["state"], request.facts["held"])
+    return _Start(models, shared, client_state)
 
 
 def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
@@ -356,14 +352,16 @@ def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
 
 
 def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """The main direction of the node's data, from which the server builds the similarity graph."""
+    """The main direction of the node's data, for the server's similarity graph."""
     from poise.graph import message_of  # imported late: most requests do not need it
 
     node_data = context.node_data
     if not context.policy.graph:
         raise PolicyRefused(f"its policy does not allow {GRAPH}")
     pool = node_data.shard.samples
-    vocabulary = pool.vocabulary if pool.tokens else 0
+    vocabulary = 0
+    if pool.tokens:
+        vocabulary = pool.vocabulary
     direction = message_of(node_data.shard.arrays()[0], vocabulary)
     return outgoing(
         context.policy,
@@ -375,7 +373,7 @@ def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
 
 
 def _identify(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """The node's process; the server asks a silent node for it, to find out if it restarted."""
+    """The node's process, by which the server sees whether a silent node restarted."""
     facts = {"client": context.node_data.client, "boot": context.boot}
     return outgoing(context.policy, "call", facts)
 
@@ -398,7 +396,7 @@ def _bind_task(table: Mapping[str, Any], node_data: NodeData) -> Any:
 def _write_journal(
     folder: Path, request: Mapping[str, Any], reply: NodeMessage, detail: str
 ) -> None:
-    """Add a line to the node's journal: the request, and what left the node or why nothing did."""
+    """Add the request to the node's journal, and what left or why nothing did."""
     line: dict[str, Any] = {"time": time.time()}
     for name in JOURNALED:
         if request.get(name) is not None:

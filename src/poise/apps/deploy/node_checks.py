@@ -1,4 +1,4 @@
-"""Checks of a node's folder before the node starts: configuration, keys, policy, port, data."""
+"""Checks before a node starts: configuration, keys, policy, port and data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPLETE = "the node needs the complete folder that poise deploy init created fo
 
 
 def check_node(folder: Path) -> NodeData:
-    """The data of the node in this folder; raises if the node could not run or reply."""
+    """The data of the node in this folder; raises if the node could not work."""
     file = folder / "node.toml"
     config = read_toml(file, "give the folder of a node: DIR/node-0")
     _check_config(file, config)

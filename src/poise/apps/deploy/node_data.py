@@ -67,7 +67,9 @@ class NodeData:
     def facts(self) -> dict[str, Any]:
         """Facts that the server needs for training."""
         pool = self.shard.samples
-        data = None if self.data is None else dict(self.data)
+        data = None
+        if self.data is not None:
+            data = dict(self.data)
         return {
             "client": self.client,
             "samples": self.samples,
@@ -137,5 +139,7 @@ def _load_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> ArrayP
 
 def placeholder_samples(shape: tuple[int, ...], classes: int) -> Samples:
     """Two zero samples of this form, to build a model for data on other machines."""
-    labels = torch.zeros(2, dtype=torch.int64 if classes else torch.float32)
+    labels = torch.zeros(2)
+    if classes:
+        labels = labels.long()
     return Samples(torch.zeros((2, *shape)), labels, classes=classes)

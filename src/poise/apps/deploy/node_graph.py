@@ -1,4 +1,4 @@
-"""Messages for the similarity graph: each node computes a direction from its own data."""
+"""Messages for the similarity graph: each node sends a direction of its own data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNIT = 1e-6  # largest deviation of a direction's length from 1
 
 
 def request_directions(transport: Transport, patience: float, size: int) -> Floats:
-    """The directions of all clients, (N, D) with D = ``size``; raises if a node sends none."""
+    """Directions of all clients, (N, ``size``); raises if a node sends none."""
     requests = {}
     for client in sorted(transport.nodes):
         facts = {**transport.common_facts("graph", client), "entries": size}
@@ -44,7 +44,7 @@ def request_directions(transport: Transport, patience: float, size: int) -> Floa
 def _refusal_reason(
     reply: NodeMessage, request: NodeMessage, node: int, size: int
 ) -> str:
-    """Why the server refuses a direction; empty if it is valid. Completes "client 3 sent …"."""
+    """Why the server refuses a direction (empty if valid); ends "client 3 sent …"."""
     if error := identity_error(reply, node, request.facts["nonce"]):
         return error
     client = reply.facts.get("client")

@@ -52,8 +52,8 @@ class Policy:
 
     Args:
         solvers: names of the allowed local solvers.
-        max_steps: most local steps in one piece of work.
-        max_epochs: most epochs in one piece of work.
+        max_steps: most local steps in one assignment.
+        max_epochs: most epochs in one assignment.
         min_cohort: smallest number of clients at work at the same time, as the server
             states it.
         losses: whether the node reports its mean losses before and after the work.
@@ -143,16 +143,15 @@ class Policy:
         metrics: Sequence[str],
         graph: bool = False,
     ) -> None:
-        """Raise `PolicyRefused` if a request goes beyond this policy; the error names the limit."""
+        """Raise `PolicyRefused` with the limit that a request exceeds, if any."""
         name = str(describe(solver)["name"])
         steps = int(solver.steps_for(np.array([samples]))[0])
         if name not in self.solvers:
             _refuse(f"the solver {name!r} (allowed: {', '.join(self.solvers)})")
         if steps > self.max_steps:
             _refuse(f"{steps} local steps (at most {self.max_steps})")
-        epochs = solver.epochs if isinstance(solver, CountsEpochs) else None
-        if epochs is not None and epochs > self.max_epochs:
-            _refuse(f"{epochs} epochs (at most {self.max_epochs})")
+        if isinstance(solver, CountsEpochs) and (solver.epochs or 0) > self.max_epochs:
+            _refuse(f"{solver.epochs} epochs (at most {self.max_epochs})")
         if cohort < self.min_cohort:
             _refuse(f"a cohort of {cohort} (at least {self.min_cohort})")
         if reports and not self.losses:
@@ -201,7 +200,7 @@ def outgoing(
     direction: Floats | None = None,
     secret: bytes = b"",
 ) -> Outgoing:
-    """Everything that leaves a node in reply to one request; no other code sends anything.
+    """Everything that leaves a node in reply to a request; no other code sends.
 
     The facts are those that `LEAVES` lists for this kind of request, without those that
     the policy withholds. Updates are clipped and made noisy as the policy says. Their
@@ -221,9 +220,10 @@ def outgoing(
     }
     payloads: list[NamedVectors] = []
     if kind == "work":
-        for piece in arrivals:
+        for arrived in arrivals:
             payload = {
-                name: _protect(rows[0], policy) for name, rows in piece.payload.items()
+                name: _protect(rows[0], policy)
+                for name, rows in arrived.payload.items()
             }
             payloads.append(payload)
     if kind == "graph" and policy.graph and direction is not None:
@@ -250,12 +250,13 @@ def _protect(delta: torch.Tensor, policy: Policy) -> torch.Tensor:
 
 
 def _add_graph_noise(direction: Floats, policy: Policy, secret: bytes) -> Floats:
-    """A noisy direction of length 1; the same direction, noise level and secret give the same."""
+    """A noisy direction of length 1; the same inputs and secret give the same noise."""
     if not policy.graph_noise:
         return direction
     level = f"{policy.graph_noise!r}".encode()
     digest = hashlib.blake2b(level + direction.tobytes(), key=secret).digest()
-    seed = int.from_bytes(digest, "little") if secret else None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng()
+    if secret:
+        rng = np.random.default_rng(int.from_bytes(digest, "little"))
     noisy = direction + policy.graph_noise * rng.standard_normal(len(direction))
     return np.asarray(noisy / np.linalg.norm(noisy))

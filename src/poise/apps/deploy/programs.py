@@ -57,7 +57,7 @@ class Child:
         return self.process.pid
 
     def tend(self) -> bool:
-        """Start the process if it is down and its pause is over; whether anything changed."""
+        """Start the process if down and its pause is over; whether anything changed."""
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
@@ -88,7 +88,7 @@ class Child:
 
     @staticmethod
     def _kill_group(group: int) -> None:
-        """Kill the children of a dead process, which may occupy the port of the next one."""
+        """Kill the children of a dead process, which may hold the next one's port."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
@@ -107,7 +107,7 @@ def listening(port: int, host: str = LOOPBACK) -> bool:
 
 
 def superlink(deployment: Deployment) -> Child:
-    """Flower's SuperLink, to which nodes connect: TLS, registered keys only, state on disk."""
+    """Flower's SuperLink for the nodes: TLS, registered keys only, state on disk."""
     server = deployment.server
     command = [
         "flower-superlink",
@@ -182,7 +182,7 @@ def _child(deployment: Deployment, name: str, command: list[str]) -> Child:
 
 
 def _with_launcher(command: list[str]) -> list[str]:
-    """The command that starts a program of Flower through `poise.apps.deploy.launch`."""
+    """The command to start a program of Flower through `poise.apps.deploy.launch`."""
     return [
         sys.executable,
         "-m",

@@ -1,8 +1,8 @@
-"""Registration: before a run, the server asks each node to take part and to describe its data."""
+"""The server asks each node, before a run, to take part and to describe its data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,8 @@ from poise.core.types import Floats
 from poise.data import federation as make_federation
 from poise.training import NODES, OF_CLIENTS, federation_in, parts_in
 
-MAX_SAMPLES = (
-    1_000_000  # that a node may register if the experiment sets no max_samples
-)
+# that a node may register if the experiment sets no max_samples
+MAX_SAMPLES = 1_000_000
 
 
 def registered_federation(
@@ -74,28 +73,34 @@ def registered_federation(
         check_registered(registrations, known.spec, most=known.sizes, members=members)
 
     def request_graph(size: int) -> Floats:
-        # `current` is the transport to the nodes that take part at the time of the
-        # request
+        # `current` is the transport at the time of the request
         return request_directions(current(), patience, size)
 
+    chosen = None
+    if excluded:
+        chosen = np.array(members)
     remote = Remote(
         registrations,
         _importance_of(members, data.get("importance", "size"), nodes),
         graph=request_graph,
-        chosen=np.array(members) if excluded else None,
+        chosen=chosen,
     )
     if known is not None:
         return replace(remote, test_shard=known.test_shard, spec=known.spec)
     if "test" not in data:
         return replace(remote, spec=data or None)
-    beside = experiment.path.parent if experiment.path is not None else Path()
+    beside = Path()
+    if experiment.path is not None:
+        beside = experiment.path.parent
     # an absolute path, so that a resumed run finds the file from its own folder
     data["test"] = str((beside / str(data["test"])).resolve())
     return replace(remote, test_shard=_load_held_out(data, registrations[0]), spec=data)
 
 
-def _importance_of(members: list[int], importance: Any, nodes: int) -> Any:
-    """``[data] importance`` of the members: a name as it is, or the numbers of the members."""
+def _importance_of(
+    members: list[int], importance: str | Sequence[float], nodes: int
+) -> str | list[float]:
+    """``[data] importance`` of the members: a name as it is, or their numbers."""
     if isinstance(importance, str):
         return importance
     require(len(importance) == nodes, f"[data] importance must be {nodes} numbers")
@@ -122,7 +127,7 @@ def _register_nodes(
     gone: Mapping[int, int],
     score: str,
 ) -> list[Mapping[str, Any]]:
-    """The registration of each node, in the order of the clients; raises if a node refuses."""
+    """The nodes' registrations in the order of the clients; raises if one refuses."""
     present = [client for client in sorted(transport.nodes) if client not in gone]
     plan = _plan(experiment, cohort=len(present), score=score)
     requests = {}
@@ -194,5 +199,7 @@ def _load_held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:
     """The server's own test file."""
     classes = form["classes"]
     x, y = read_arrays(Path(data["test"]), str(data.get("label", "y")), classes)
-    options = {"classes": classes} if classes else {}
+    options = {}
+    if classes:
+        options["classes"] = classes
     return make_federation((x, y), [np.arange(len(y))], 1, **options).shards([0])

@@ -1,4 +1,4 @@
-"""The federation as the server of a deployment sees it: registered facts, but no samples."""
+"""The federation for the server of a deployment: registered facts, but no samples."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Remote:
 
     @property
     def members(self) -> Ints:
-        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has left."""
+        """Each client's number in the deployment, (N,): 0 to N - 1 if none has left."""
         if self.chosen is None:
             return np.arange(self.clients)
         return self.chosen
@@ -99,7 +99,7 @@ class Remote:
         return placeholder_samples(tuple(first["shape"]), first["classes"])
 
     def shards(self, clients: Ints) -> Shards:
-        """Empty shards: the server knows the form of the clients' samples, but has none."""
+        """Empty shards: the server knows the samples' form, but has no samples."""
         no_rows = torch.zeros(0, dtype=torch.int64)
         offsets = np.zeros(len(clients) + 1, dtype=np.int64)
         pool = self._form
@@ -120,10 +120,12 @@ class Remote:
                 "the similarity graph needs data that are on the nodes", NO_DATA
             )
         pool = self._form
-        return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
+        if pool.tokens:
+            return self.graph(pool.vocabulary)
+        return self.graph(math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
-        """The federation without these clients; the others keep their order (`members`)."""
+        """The federation without these clients; others keep their order (`members`)."""
         gone = sorted({int(c) for c in clients})
         require(
             all(0 <= c < self.clients for c in gone),
@@ -166,7 +168,7 @@ def check_registered(
     most: Sequence[int] | Ints | None = None,
     members: Sequence[int] | Ints | None = None,
 ) -> None:
-    """Raise if registrations are invalid, do not fit each other, or contradict the experiment.
+    """Raise if registrations are invalid, or contradict each other or the experiment.
 
     Args:
         registrations: of all nodes, in the order of the clients.
@@ -177,7 +179,9 @@ def check_registered(
         members: the clients' numbers in the deployment, if they differ from their
             order.
     """
-    numbers = list(range(len(registrations)) if members is None else map(int, members))
+    if members is None:
+        members = range(len(registrations))
+    numbers = [int(member) for member in members]
     first = registrations[0]
     for index, (client, facts) in enumerate(zip(numbers, registrations, strict=True)):
         samples = facts.get("samples")
@@ -188,17 +192,13 @@ def check_registered(
         has_data = isinstance(facts.get("data"), Mapping | None)
         require(
             has_samples and has_shape and has_data,
-            (
-                f"client {client} registered {samples!r} samples: its registration is "
-                "invalid"
-            ),
+            f"client {client} registered {samples!r} samples: its registration is "
+            "invalid",
         )
         if most is not None and facts["samples"] > most[index]:
             raise InvalidOption(
-                (
-                    f"client {client} registered {samples} samples, and can have "
-                    f"{most[index]}"
-                ),
+                f"client {client} registered {samples} samples, and can have "
+                f"{most[index]}",
                 "ask its operator; if the number is right, raise [data] max_samples",
             )
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
@@ -227,8 +227,6 @@ def _check_source(
             raise InvalidOption(
                 f"[data] {key} = {wanted!r}, but client {client}'s node holds "
                 f"{key} = {registered!r}",
-                (
-                    "create the deployment for this experiment: poise deploy init DIR "
-                    "--like exp.toml"
-                ),
+                "create the deployment for this experiment: poise deploy init DIR "
+                "--like exp.toml",
             )

@@ -1,4 +1,4 @@
-"""The server app of a deployment: runs the engine beside the SuperLink, on the nodes."""
+"""The server app of a deployment: runs the engine beside the SuperLink."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,7 +83,7 @@ def main(grid: Grid, context: Context) -> None:
 
 @dataclass(frozen=True)
 class DeployedJob:
-    """A requested run: a JSON file with the order, and a log beside it with the progress."""
+    """A requested run: a JSON file with the order, and beside it a progress log."""
 
     file: Path
 
@@ -147,16 +147,19 @@ class DeployedJob:
         )
 
     def _unlearn(self, order: Mapping[str, Any], transport: Transport) -> Path:
-        """Unlearn clients on the remaining nodes; unlearned clients receive no requests."""
+        """Unlearn clients on the remaining nodes; sends unlearned clients nothing."""
         request = UnlearnRequest(**order["request"])
-        out = None if request.out is None else Path(request.out)
+        out = None
+        if request.out is not None:
+            out = Path(request.out)
         histories = Histories.of(open_run(order["unlearn"]), out)
         root = histories.root
         begun = histories.open_request
         requested = checked_clients(request.clients, root.clients, histories.unlearned)
-        gone = sorted(
-            {*histories.unlearned, *requested, *(begun.clients if begun else ())}
-        )
+        unfinished: Sequence[int] = ()
+        if begun:
+            unfinished = begun.clients
+        gone = sorted({*histories.unlearned, *requested, *unfinished})
         sizes = root.array("sizes")
         assert root.path is not None
         assert sizes is not None
@@ -168,13 +171,16 @@ class DeployedJob:
             )
         state = _state_name(root.path / "without" / str(gone))
         transport = replace(transport, task=experiment.table("task"), state=state)
+        score = ""
+        if not request.held_out:
+            score = _score(root)
         federation = registered_federation(
             experiment,
             experiment.seeds[0],
             transport=transport,
             patience=_backend(experiment).patience,
             gone={c: int(sizes[c]) for c in gone},
-            score="" if request.held_out else _score(root),
+            score=score,
         )
         _check_sizes(federation, sizes)
         remaining = federation.without(gone).members.tolist()
@@ -228,12 +234,13 @@ def _backend(experiment: Experiment) -> Flower:
 def _on_nodes(experiment: Experiment) -> bool:
     """Whether the experiment names the backend ``flower``."""
     backend = experiment.table("run").get("backend")
-    name = backend.get("name") if isinstance(backend, Mapping) else backend
-    return name == "flower"
+    if isinstance(backend, Mapping):
+        backend = backend.get("name")
+    return bool(backend == "flower")
 
 
 def _check_sizes(federation: Remote, sizes: Ints) -> None:
-    """Raise if a client's data changed: guarantees hold for the data of the training."""
+    """Raise if a client's data changed: guarantees hold for the training data."""
     for client in np.flatnonzero(federation.sizes != sizes):
         raise IncompatibleParts(
             f"client {federation.members[client]} has {federation.sizes[client]} samples now, "

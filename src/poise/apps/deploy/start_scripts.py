@@ -124,7 +124,7 @@ def _unit_name(folder: Path, name: str) -> str:
 
 
 def _compose(folder: Path, names: list[str]) -> str:
-    """The compose file; the server mounts the whole folder, each node its own folder only."""
+    """The compose file; the server mounts the whole folder, each node only its own."""
     whole = _quoted(str(folder))
     services = [
         _SERVICE.format(name="server", verb="server", inside=whole, outside=whole)
@@ -142,5 +142,5 @@ def _compose(folder: Path, names: list[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A quoted YAML string; dollar signs are doubled, as compose expands single ones."""
+    """A quoted YAML string; dollar signs are doubled against expansion by compose."""
     return json.dumps(text.replace("$", "$$"))

@@ -1,4 +1,4 @@
-"""The console: a web app that shows run folders and never interferes with running processes."""
+"""The console: a web app that shows run folders and leaves running processes alone."""
 
 from poise.apps.ui.app import create_app
 

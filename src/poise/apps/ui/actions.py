@@ -1,4 +1,4 @@
-"""The actions of the console on a run; each starts the ``poise`` command for the action."""
+"""The console's actions on a run; each starts the ``poise`` command for the action."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compare(library: Library, name: str) -> ConsoleJob:
 def unlearn(
     library: Library, name: str, options: RequestOptions, deployment: Path | None = None
 ) -> ConsoleJob:
-    """Unlearn clients: ``poise unlearn``, or ``poise deploy unlearn`` for runs of nodes."""
+    """Unlearn clients by ``poise unlearn``, or ``poise deploy unlearn`` for nodes."""
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
     from poise.unlearning.proof import require_proof
@@ -120,8 +120,10 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Consol
 
 
 def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
-    """A folder for new runs: next to the experiment's folder, inside the console's folder."""
-    home = folder.parent if folder.name.startswith("seed-") else folder
+    """A folder for new runs: beside the experiment's, inside the console's folder."""
+    home = folder
+    if folder.name.startswith("seed-"):
+        home = folder.parent
     root = library.root.resolve()
     if not home.resolve().is_relative_to(root) or home.resolve() == root:
         return folder / FOLDER / suffix
@@ -131,9 +133,9 @@ def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
 def jobs_of(library: Library, name: str) -> ConsoleJobs:
     """The jobs of a run; a branch shares the jobs of its training."""
     folder = library.folder(name)
-    return ConsoleJobs(
-        folder.parent.parent if folder.parent.name == BRANCHES else folder
-    )
+    if folder.parent.name == BRANCHES:
+        folder = folder.parent.parent
+    return ConsoleJobs(folder)
 
 
 def _clients(text: str) -> str:

@@ -108,7 +108,9 @@ def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
-    message = f"{field}: {first['msg']}" if field else str(first["msg"])
+    message = str(first["msg"])
+    if field:
+        message = f"{field}: {message}"
     return _error_response(request, 422, error=message, hint="")
 
 

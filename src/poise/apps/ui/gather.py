@@ -48,6 +48,9 @@ def client_of(
         if kept is not None and kept.graph.clients == run.clients:
             position = views.graph_position(kept, client)
         audited, no_audit = _audit_if_fast(library, name, run)
+        verdict = None
+        if audited is not None:
+            verdict = audit.audit_result(audited, client)
         refused = []
         for n, reason in history.refused:
             refused.append(models.RefusedUpdate(aggregation=n, reason=reason))
@@ -59,7 +62,7 @@ def client_of(
             place=position,
             contributions=history.page(page),
             no_verdict=no_audit,
-            verdict=None if audited is None else audit.audit_result(audited, client),
+            verdict=verdict,
             sensitivity=_sensitivity(run, client),
         )
 
@@ -71,6 +74,9 @@ def client_figures(library: Library, name: str, client: int) -> str:
     with library.open(name) as run:
         views.checked(run, client)
         audited, _ = _audit_if_fast(library, name, run)
+        audit = None
+        if audited is not None:
+            audit = audited.audit
 
         def make() -> str:
             budget = _budget(run)
@@ -81,7 +87,7 @@ def client_figures(library: Library, name: str, client: int) -> str:
                 history=views.client_history(run, client),
                 psi=psi,
                 limit=budget.limit,
-                audit=None if audited is None else audited.audit,
+                audit=audit,
             )
             return drawn(plots)
 
@@ -93,16 +99,19 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
     from poise.apps.ui.views import federation as views
 
     with library.open(name) as run:
-        kept = _graph(library.folder(name))
-        return models.FederationOf(
+        federation = models.FederationOf(
             facts=models.facts(views.facts(run)),
             no_graph=views.why_no_graph(run),
-            graph=[] if kept is None else models.facts(views.graph_facts(kept)),
-            typical={} if kept is None else views.typical(kept),
-            same_data=None
-            if kept is None
-            else kept.digest == run.meta.get("federation"),
+            graph=[],
+            typical={},
+            same_data=None,
         )
+        kept = _graph(library.folder(name))
+        if kept is not None:
+            federation.graph = models.facts(views.graph_facts(kept))
+            federation.typical = views.typical(kept)
+            federation.same_data = kept.digest == run.meta.get("federation")
+        return federation
 
 
 def federation_figures(library: Library, name: str) -> str:
@@ -117,16 +126,20 @@ def federation_figures(library: Library, name: str) -> str:
 
 
 def graph_figures(library: Library, name: str) -> str:
-    """The figures of the similarity graph of a run (`Drawings`); empty without a graph."""
+    """The figures of a run's similarity graph (`Drawings`); empty without a graph."""
     from poise.apps.ui.views import federation as views
 
     folder = library.folder(name)
     file = views.graph_file(folder)
-    changed = file.stat().st_mtime_ns if file.exists() else 0
+    changed = 0
+    if file.exists():
+        changed = file.stat().st_mtime_ns
 
     def make() -> str:
         kept = _graph(folder)
-        return drawn([] if kept is None else views.graph_plots(kept))
+        if kept is None:
+            return drawn([])
+        return drawn(views.graph_plots(kept))
 
     return library.cached(name, ("graph", changed), make)
 
@@ -139,12 +152,15 @@ def unlearning_of(library: Library, name: str) -> models.UnlearningOf:
     with library.open(name) as run, views.opened(run) as histories:
         view = views.unlearning_view(run, histories)
         assert histories.root.path is not None
+        unfinished = None
+        if view.open is not None:
+            unfinished = view.open.form()
         return models.UnlearningOf(
             training=library.name(histories.root.path),
             forgotten=view.forgotten,
             limit=view.budget.limit,
             budget=asdict(view.budget),
-            open=None if view.open is None else view.open.form(),
+            open=unfinished,
             requests=[_certificate(row, jobs, view.head) for row in view.rows],
         )
 
@@ -207,12 +223,14 @@ def audit_of(
     with library.open(name) as run:
         kept = _audited(library, name, run).at(alarm)
         free_riders = views.free_riders(run)
-        known = bool(free_riders) and len(free_riders) < run.clients
+        auc = None
+        if 0 < len(free_riders) < run.clients:
+            auc = kept.audit.auc(free_riders)
         return models.AuditOf(
             alarm=alarm,
             ranking=views.ranking(kept, page, free_riders=free_riders),
             thresholds=views.thresholds(kept, free_riders),
-            auc=kept.audit.auc(free_riders) if known else None,
+            auc=auc,
             news=views.live_events(run),
         )
 
@@ -230,7 +248,7 @@ def audit_figures(library: Library, name: str, alarm: float) -> str:
 
 
 def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
-    """The clients in quarantine, and the experiment and command that train without them."""
+    """The clients in quarantine, and the experiment and command that exclude them."""
     from poise.apps.ui.views.federation import on_nodes
 
     folder = library.folder(name)
@@ -267,15 +285,20 @@ def decide(library: Library, name: str, form: models.DecisionForm) -> models.Dec
     with library.open(name) as run:
         checked(run, form.client)
         audited, _ = _audit_if_fast(library, name, run)
-        result = None if audited is None else audit_result(audited, form.client)
+        score = None
+        p = None
+        if audited is not None:
+            result = audit_result(audited, form.client)
+            score = result.score
+            p = result.p
         decision = quarantine.decide(
             run,
             form.client,
             action=form.action,
             who=form.who,
             why=form.why,
-            score=result.score if result else None,
-            p=result.p if result else None,
+            score=score,
+            p=p,
         )
     return models.DecisionOf(**vars(decision))
 
@@ -325,7 +348,7 @@ def _audited(library: Library, name: str, run: Run) -> KeptAudit:
 def _audit_if_fast(
     library: Library, name: str, run: Run
 ) -> tuple[KeptAudit | None, str]:
-    """The audit if it is cached or fast, otherwise the reason; other pages do not wait for it."""
+    """The audit if cached or fast, otherwise the reason; other pages do not wait."""
     from poise.apps.ui.views.audit import audit_run
 
     def make() -> KeptAudit:
@@ -362,17 +385,18 @@ def _budget(run: Run) -> Budget:
 def _sensitivity(run: Run, client: int) -> models.Sensitivity:
     budget = _budget(run)
     psi, trouble = _psi(run, client, budget)
-    last = 0.0 if psi is None else float(psi[-1])
-    return models.Sensitivity(
-        psi=None if psi is None else finite(last),
-        limit=budget.limit,
-        beyond=last > budget.limit,
-        trouble=trouble,
+    sensitivity = models.Sensitivity(
+        psi=None, limit=budget.limit, beyond=False, trouble=trouble
     )
+    if psi is not None:
+        last = float(psi[-1])
+        sensitivity.psi = finite(last)
+        sensitivity.beyond = last > budget.limit
+    return sensitivity
 
 
 def _psi(run: Run, client: int, budget: Budget) -> tuple[np.ndarray | None, str]:
-    """Psi of one client after each aggregation, (R + 1,), or the reason why it is unknown."""
+    """Psi of one client after each aggregation, (R + 1,), or why it is unknown."""
     from poise.unlearning.ledger_sensitivity import budget_sensitivity
 
     try:

@@ -29,7 +29,7 @@ POLICY = (
     "img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from other hosts. Plotly sets inline styles, hence 'unsafe-inline' for styles only."""
+"""Nothing from other hosts; 'unsafe-inline' only for styles, as Plotly sets them."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -80,9 +80,9 @@ class Guard:
         self.app = app
         self.keys = keys
         self.open = host not in LOOPBACK
-        self.names = LOOPBACK | (
-            {host, socket.gethostname().lower()} if self.open else frozenset()
-        )
+        self.names = LOOPBACK
+        if self.open:
+            self.names = LOOPBACK | {host, socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on and add the security headers."""
@@ -104,7 +104,10 @@ class Guard:
                 response_headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        await (self.app if refusal is None else refusal)(scope, receive, with_headers)
+        if refusal is None:
+            await self.app(scope, receive, with_headers)
+        else:
+            await refusal(scope, receive, with_headers)
 
     def _refusal(
         self, scope: Scope, headers: Headers, unlocked: bool
@@ -142,7 +145,7 @@ class Guard:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether the request comes from a page of the console, or from a client without cookies."""
+    """Whether the request comes from a console page, or a client without cookies."""
     origin = headers.get("origin")
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):

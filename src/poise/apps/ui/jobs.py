@@ -28,7 +28,7 @@ from poise.core.errors import LedgerError, PoiseError
 from poise.ledger.files import write_failure, write_whole
 
 FOLDER = "console"
-"""Folder of the console's files in a run folder; the console never changes the ledger."""
+"""The console's folder in a run folder; the console never changes the ledger."""
 
 JOB = "job.json"
 OUT = "out.json"
@@ -43,7 +43,7 @@ _testing = threading.Lock()
 
 
 class Busy(PoiseError):
-    """An action cannot start because another one runs, or cannot stop because it has ended."""
+    """An action cannot start because another one runs, or cannot stop: it has ended."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ConsoleJobs:
         arguments: Sequence[str],
         about: Mapping[str, Any] | None = None,
     ) -> ConsoleJob:
-        """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run runs."""
+        """Start ``poise ARGUMENTS --json``; raises `Busy` while this run has a job."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -103,9 +103,11 @@ class ConsoleJobs:
         try:
             if not _acquire(lock):
                 running = self.running()
-                title = f": {running.title}" if running else ""
+                detail = ""
+                if running:
+                    detail = f": {running.title}"
                 raise Busy(
-                    f"another action on this run is in progress{title}",
+                    f"another action on this run is in progress{detail}",
                     "wait until it ends, or stop it",
                 )
             name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
@@ -138,7 +140,9 @@ class ConsoleJobs:
         if self._holder() == folder.name:
             return ConsoleJob(folder.name, **facts, state="running", log=log)
         outcome = _outcome(folder / OUT)
-        state: State = "failed" if "error" in outcome else "done"
+        state: State = "done"
+        if "error" in outcome:
+            state = "failed"
         return ConsoleJob(folder.name, **facts, state=state, outcome=outcome, log=log)
 
     def all(self) -> list[ConsoleJob]:
@@ -183,7 +187,7 @@ class ConsoleJobs:
 
 
 def _acquire(lock: int) -> bool:
-    """Try to take the lock, several times: another console may be testing it for a moment."""
+    """Try to take the lock, several times: another console may test it for a moment."""
     for _ in range(5):
         with _testing:
             try:

@@ -55,7 +55,9 @@ class Library:
     def __init__(self, root: str | Path) -> None:
         whole = Path(root).resolve()
         self.root = _from_here(whole)
-        self._base = _from_here(whole.parent) if begun(whole) else self.root
+        self._base = self.root
+        if begun(whole):  # the root is itself a run
+            self._base = _from_here(whole.parent)
         self._cache: OrderedDict[tuple[str, Hashable], tuple[Any, Any]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
@@ -118,14 +120,15 @@ class Library:
         self, name: str, key: Hashable, make: Callable[[], T], at: Stamp | None = None
     ) -> T:
         """The result of ``make``, cached until the files of the run change."""
-        now = stamp(self.folder(name)) if at is None else at
+        if at is None:
+            at = stamp(self.folder(name))
         with self._lock:
             entry = self._cache.get((name, key))
-            if entry is not None and entry[0] == now:
+            if entry is not None and entry[0] == at:
                 self._cache.move_to_end((name, key))
                 return entry[1]  # type: ignore[no-any-return]
         value = make()
-        self.store(name, key, at=now, value=value)
+        self.store(name, key, at=at, value=value)
         return value
 
     def cached_for(
@@ -136,7 +139,7 @@ class Library:
         return self.cached("", (key, *names), make, at=at)
 
     def store(self, name: str, key: Hashable, at: Stamp, value: object) -> None:
-        """Add a result to the cache; drop the least recently used results if it is full."""
+        """Add a result to the cache; a full cache drops the least recently used."""
         with self._lock:
             self._drop((name, key))
             self._cache[name, key] = (at, value)

@@ -21,7 +21,7 @@ PAUSE = 0.5
 """Seconds between two polls; polling an unchanged run only reads file times."""
 
 SILENCE = 15.0
-"""Seconds without events after which the stream sends a comment, so that proxies keep it open."""
+"""Seconds of silence before the stream sends a comment, to keep proxies connected."""
 
 
 async def follow(

@@ -11,7 +11,7 @@ from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
-"""State of a certificate; ``stale``: certificate or ledgers changed since the verification."""
+"""State of a certificate; ``stale``: it or its ledgers changed since verification."""
 
 
 LARGEST = {int: 10**9, float: 1e6}
@@ -49,7 +49,9 @@ def _field(entry: OptionEntry) -> Any:
         limits["le"] = LARGEST[entry.kind]
     if entry.kind is str:
         limits["max_length"] = LONGEST
-    default = ... if entry.option.required else entry.default
+    default = entry.default
+    if entry.option.required:
+        default = ...
     return Field(default, description=entry.help, **limits)
 
 
@@ -270,8 +272,7 @@ class UnlearningOf(BaseModel):
     )
 
 
-# The fields are the options of UnlearnRequest, so that the API and the command stay in
-# step.
+# the fields are the options of UnlearnRequest, as those of the command are
 _Request: Any = create_model("_Request", **fields_of(UnlearnRequest, without=("out",)))
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from poise.apps.ui.jobs import FOLDER
 from poise.core.errors import InvalidOption, LedgerError, require
+from poise.core.types import Ints
 from poise.ledger.files import write_failure, write_whole
 from poise.ledger.run import Run
 
@@ -68,9 +69,9 @@ def decisions(folder: Path) -> list[QuarantineDecision]:
         raise LedgerError(f"cannot read {file}: {error}") from error
 
 
-def excluded(made: Sequence[QuarantineDecision]) -> list[int]:
+def excluded(recorded: Sequence[QuarantineDecision]) -> list[int]:
     """The clients that are currently in quarantine."""
-    last_action = {decision.client: decision.action for decision in made}
+    last_action = {decision.client: decision.action for decision in recorded}
     return sorted(
         client for client, action in last_action.items() if action == "quarantine"
     )
@@ -105,12 +106,13 @@ def decide(
     )
     inside = client in excluded(decisions(run.path))
     if action not in ("quarantine", "release") or inside == (action == "quarantine"):
-        state = "already in quarantine" if inside else "not in quarantine"
+        state = "not in quarantine"
+        if inside:
+            state = "already in quarantine"
         raise InvalidOption(f"client {client} is {state}")
-    members = run.array("members")
     decision = QuarantineDecision(
         client=client,
-        owner=client if members is None else int(members[client]),
+        owner=owner(client, run.array("members")),
         action="release" if inside else "quarantine",
         who=who.strip(),
         why=why.strip(),
@@ -121,6 +123,13 @@ def decide(
     )
     _append(run.path / FOLDER / FILE, json.dumps(asdict(decision)) + "\n")
     return decision
+
+
+def owner(client: int, members: Ints | None) -> int:
+    """The number of a client among all data owners, of whom ``members`` take part."""
+    if members is None:
+        return client
+    return int(members[client])
 
 
 def _append(file: Path, line: str) -> None:
@@ -160,7 +169,7 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
         "train again in Python, with federation.without(clients)",
     )
     members = run.array("members")
-    owners = {c if members is None else int(members[c]) for c in clients}
+    owners = {owner(client, members) for client in clients}
     tables["data"]["without"] = sorted({*tables["data"].get("without", ()), *owners})
     parts = for_clients(parts_in(parse(run.experiment)), stay)
     tables |= {slot: describe(part) for slot, part in parts.chosen() if slot in tables}
@@ -181,7 +190,8 @@ def without_name(clients: Sequence[int]) -> str:
     numbers = "-".join(map(str, sorted(clients)))
     if len(clients) <= 8:
         return f"without-{numbers}"
-    return f"without-{len(clients)}-clients-{hashlib.sha256(numbers.encode()).hexdigest()[:6]}"
+    digest = hashlib.sha256(numbers.encode()).hexdigest()
+    return f"without-{len(clients)}-clients-{digest[:6]}"
 
 
 def write_experiment(run: Run, clients: Sequence[int]) -> Path:

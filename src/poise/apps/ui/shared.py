@@ -1,4 +1,4 @@
-"""Shared parts of the routers: dependencies, error responses, and pages from templates."""
+"""Shared parts of the routers: dependencies, error responses, pages from templates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Deployments = Annotated[tuple[Folder, ...], Depends(_deployments)]
 RunName = Annotated[
     str, Path(description="Folder of the run, relative to the folder of the console.")
 ]
-"""Route parameter: the name of a run. It comes last (``/run/{name:path}``): it contains slashes."""
+"""Route parameter: a run's name, which contains slashes and hence comes last."""
 
 
 class ErrorBody(BaseModel):

@@ -35,7 +35,7 @@ DTYPES = {
 
 
 def printable(value: object, max_length: int = 500) -> str:
-    r"""Text from a node, made safe for ledgers and terminals: one short line, printable.
+    r"""Text from a node, made safe for ledgers and terminals: short and printable.
 
     >>> printable("no \ud800\x1b[2J")
     'no ??[2J'
@@ -46,7 +46,7 @@ def printable(value: object, max_length: int = 500) -> str:
 
 @dataclass(frozen=True)
 class TensorBytes:
-    """A tensor in a message; `tensor` and `vector` check its bytes against dtype and shape."""
+    """A tensor in a message; `tensor` and `vector` check bytes, dtype and shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -60,7 +60,7 @@ class TensorBytes:
         return cls(str(values.dtype), tuple(values.shape), data=little_endian.tobytes())
 
     def fits(self, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-        """Whether this is a tensor of this shape and dtype, with the right number of bytes."""
+        """Whether the tensor has this shape, this dtype and the bytes they need."""
         own_dtype = DTYPES.get(self.dtype)
         return (
             own_dtype == dtype
@@ -69,7 +69,7 @@ class TensorBytes:
         )
 
     def tensor(self) -> torch.Tensor:
-        """The tensor; raises `UpdateRefused` if the bytes do not match dtype and shape."""
+        """The tensor; raises `UpdateRefused` if bytes, dtype and shape do not match."""
         if self.dtype not in DTYPES or not self.fits(self.shape, DTYPES[self.dtype]):
             raise UpdateRefused(
                 f"{len(self.data)} bytes are not a tensor of {self.dtype} {self.shape}"
@@ -83,7 +83,7 @@ class TensorBytes:
         return torch.from_numpy(values)
 
     def vector(self) -> Vector:
-        """The tensor as a vector of floats; raises `UpdateRefused` for any other tensor."""
+        """The tensor as a float vector; raises `UpdateRefused` for other tensors."""
         if (
             len(self.shape) != 1
             or not DTYPES.get(self.dtype, torch.int8).is_floating_point
@@ -95,7 +95,7 @@ class TensorBytes:
 
 
 class FlowerMessage(Protocol):
-    """A message of Flower, or a `poise.backends.flower.receiver.ReceivedReply` in its place."""
+    """A Flower message, or a `ReceivedReply` (see `receiver`) in its place."""
 
     @property
     def metadata(self) -> Any:
@@ -161,7 +161,7 @@ class NodeMessage:
 
     @classmethod
     def read(cls, flower_message: FlowerMessage) -> NodeMessage:
-        """Parse a message of Flower; raises `UpdateRefused` if it does not have poise's format."""
+        """Parse a Flower message; raises `UpdateRefused` for other formats."""
         try:
             text = flower_message.content["facts"]["json"]
             if len(text) > MAX_FACT_BYTES:

@@ -1,4 +1,4 @@
-"""The backend ``flower``: local work on real nodes, with every reply checked before use."""
+"""The backend ``flower``: local work on real nodes, with checks of every reply."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -46,7 +47,7 @@ class Flower:
     rounds (`Scaffold`, personal layers, …) stays on the nodes.
 
     Args:
-        patience: seconds that a node may take for one piece of work, including time
+        patience: seconds that a node may take for one assignment, including time
             offline.
         max_norm: longest update that the server accepts; None for any length.
         time: ``real``: the clock uses the seconds that nodes really take, whatever
@@ -92,7 +93,7 @@ class FlowerNodes:
     transport: Transport
     options: Flower
     _outbox: Outbox = field(init=False, repr=False)
-    # by nonce: the request and its pieces of work
+    # by nonce: the request and the keys of its assignments
     _requested: dict[str, tuple[WorkRequest, list[Key]]] = field(
         default_factory=dict, repr=False
     )
@@ -110,28 +111,26 @@ class FlowerNodes:
 
     @property
     def keeps_client_state(self) -> bool:
-        """Whether clients keep state from one piece of work to the next."""
+        """Whether clients keep state from one assignment to the next."""
         wire = self.local.wire
         solver_has_state = memory_of(self.local.solver) is not None
         return wire.personal is not None or bool(wire.keeps) or solver_has_state
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
-        """Send each client one request for all its pieces of work."""
-        assignments = sorted(
-            order.assignments, key=lambda assignment: assignment.client
-        )
-        for client, group in groupby(
-            assignments, key=lambda assignment: assignment.client
-        ):
-            pieces = list(group)
-            request = self._work_request(client, pieces, order)
+        """Send each client one request for all its assignments."""
+        by_client = attrgetter("client")
+        in_order = sorted(order.assignments, key=by_client)
+        for client, group in groupby(in_order, key=by_client):
+            assignments = list(group)
+            request = self._work_request(client, assignments, order)
             message = self._work_message(client, request, order=order, at_work=at_work)
             self._outbox.put(client, message, self.options.patience)
-            self._requested[request.nonce] = (request, [piece.key for piece in pieces])
+            keys_of_request = [assignment.key for assignment in assignments]
+            self._requested[request.nonce] = (request, keys_of_request)
         self._outbox.send()
 
     def answered(self, wait: float) -> list[Key]:
-        """Collect and check replies until some arrive or ``wait`` seconds have passed."""
+        """Collect and check replies until some arrive or ``wait`` seconds pass."""
         deadline = time.monotonic() + wait
         while True:
             arrived: list[Key] = []
@@ -143,24 +142,24 @@ class FlowerNodes:
             time.sleep(min(PAUSE, left))
 
     def _check_reply(self, nonce: str, reply: NodeMessage | str) -> list[Key]:
-        """Check the reply to a request and keep the result; returns its pieces of work."""
-        request, pieces = self._requested.pop(nonce)
+        """Check and keep the reply to a request; returns the keys of its assignments."""
+        request, assignment_keys = self._requested.pop(nonce)
         if isinstance(reply, str):
             reason = reply
         else:
             reason = refusal_reason(reply, request, self._answered)
         self._answered.add(nonce)
-        for index, key in enumerate(pieces):
+        for position, key in enumerate(assignment_keys):
             self._replies[key] = CheckedReply(
-                index, request, reply=reply, reason=reason
+                position, request, reply=reply, reason=reason
             )
-        return pieces
+        return assignment_keys
 
     def call_off(self, assignments: Iterable[Assignment]) -> None:
-        """Stop waiting for these pieces of work; late replies are refused."""
+        """Stop waiting for these assignments; late replies are refused."""
         cancelled = {assignment.key for assignment in assignments}
-        for nonce, (_, pieces) in list(self._requested.items()):
-            if cancelled.issuperset(pieces):
+        for nonce, (_, assignment_keys) in list(self._requested.items()):
+            if cancelled.issuperset(assignment_keys):
                 self._outbox.drop(nonce)
                 del self._requested[nonce]
         for key in cancelled:
@@ -171,9 +170,10 @@ class FlowerNodes:
         return time.monotonic()
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Request these pieces of work and wait; a refused reply becomes a row with a reason."""
-        requested = {key for _, pieces in self._requested.values() for key in pieces}
-        known = requested | self._replies.keys()
+        """Request assignments and wait; a refused reply becomes a row with a reason."""
+        known = set(self._replies)
+        for _, assignment_keys in self._requested.values():
+            known.update(assignment_keys)
         new = [
             assignment
             for assignment in order.assignments
@@ -197,7 +197,7 @@ class FlowerNodes:
     def map_workers(
         self, function: Callable[[Any], Any], items: Iterable[Any]
     ) -> list[Any]:
-        """Process the items one after the other; the server of a deployment has no workers."""
+        """Process the items one by one; a deployment's server has no workers."""
         torch.set_num_threads(1)
         return [function(item) for item in items]
 
@@ -229,7 +229,7 @@ class FlowerNodes:
     def _work_message(
         self, client: int, request: WorkRequest, order: WorkOrder, at_work: int
     ) -> NodeMessage:
-        """The message to the node: the work, the models to start from, and shared state."""
+        """The message to the node: assignments, models to start from, shared state."""
         streams = keys(
             self.seed,
             "work",
@@ -251,9 +251,8 @@ class FlowerNodes:
             **self._state_facts(client, order.algorithm_state),
         }
         tensors: dict[str, TensorBytes] = {}
-        # Client numbers here are those of the run, which differ from the deployment's
-        # after a
-        # client has left.
+        # client numbers here are those of the run, which differ from the deployment's
+        # after a client has left
         mean = order.algorithm_state.client_state.get(client, {}).get(MEAN)
         for version in sorted(set(request.versions)):
             tensors[str(version)] = TensorBytes.of(
@@ -272,7 +271,7 @@ class FlowerNodes:
         return {"channel": describe(channel)}
 
     def _sent_entries(self, model: Vector, facts: Mapping[str, Any]) -> Vector:
-        """The entries of a model that travel: without those that a client keeps as personal."""
+        """The entries of a model that travel: all but a client's personal ones."""
         wire = self.local.wire
         if wire.personal is None or facts["held"] == NO_VERSION:
             return model
@@ -281,13 +280,16 @@ class FlowerNodes:
     def _state_facts(
         self, client: int, algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Which stored state the client starts from: the state after its last work that counted."""
+        """The stored state to start from: the one after the last work that counted."""
         if not self.keeps_client_state:
             return {}
+        version = NO_VERSION
         held = algorithm_state.client_state.get(client, {}).get(HELD)
+        if held is not None:
+            version = int(held[0])
         return {
             "state": self.transport.state,
-            "held": NO_VERSION if held is None else int(held[0]),
+            "held": version,
             "personal": list(self.local.wire.stays),
         }
 
@@ -314,7 +316,7 @@ class FlowerNodes:
     def _client_metrics(
         self, theta: Vector, wanted: list[str], algorithm_state: AlgorithmState
     ) -> dict[str, np.ndarray]:
-        """Each metric on each client's data, (N,); nan with a warning if a node sends none."""
+        """Each metric per client, (N,); nan with a warning if a node sends none."""
         requests = {}
         for client in range(len(self.clients.sizes)):
             facts = {

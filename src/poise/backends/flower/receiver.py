@@ -70,7 +70,7 @@ class Incoming:
 
 @dataclass
 class ReplyReceiver:
-    """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their request."""
+    """Flower's Grid, with replies limited to their request's `max_reply_bytes`."""
 
     grid: Any
     # by id of the request
@@ -132,7 +132,7 @@ class ReplyReceiver:
         return replies
 
     def _announce(self, message_ids: list[str]) -> None:
-        """Ask which messages have replies; the SuperLink announces each reply only once."""
+        """Ask which messages have replies; the SuperLink announces a reply once."""
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
         response = self._client.PullMessages(
@@ -148,7 +148,7 @@ class ReplyReceiver:
             )
 
     def _receive(self, incoming: Incoming) -> ReceivedReply | None:
-        """Download the available pieces; returns the reply once it is complete or refused."""
+        """Download available pieces; returns the reply once complete or refused."""
         from flwr.app import Error
 
         metadata = incoming.metadata
@@ -202,7 +202,7 @@ class ReplyReceiver:
             raise TooLarge
 
     def _confirm(self, message_id: str) -> None:
-        """Let the SuperLink delete a reply, and ignore what a node still sends of it."""
+        """Let the SuperLink delete a reply; ignore what its node still sends."""
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
         request = ConfirmMessageReceivedRequest(
@@ -214,7 +214,7 @@ class ReplyReceiver:
 
 
 def _piece_ids(tree: ObjectTree) -> Iterator[str]:
-    """The ids of a message's pieces; parts come before the objects that contain them."""
+    """The ids of a message's pieces; parts precede the objects that contain them."""
     for child in tree.children:
         yield from _piece_ids(child)
     yield tree.object_id

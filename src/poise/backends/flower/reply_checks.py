@@ -1,4 +1,4 @@
-"""Checks of replies: the server compares every reply with its request before using it."""
+"""Checks of replies: the server compares each reply with its request before use."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SLACK = 4096  # bytes that a reply may have beyond its updates
 LARGEST = sys.float_info.max  # JSON allows larger integers, which no float can hold
 
 
-def tensor_name(piece: int, name: str) -> str:
-    """The name, in a message, of tensor ``name`` of the update of a piece of work."""
+def tensor_name(position: int, name: str) -> str:
+    """The name in a message of tensor ``name`` of the assignment at ``position``."""
     if name == UPDATE:
-        return str(piece)
-    return f"{piece}/{name}"
+        return str(position)
+    return f"{position}/{name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +47,8 @@ class PayloadForm:
             if rows.dtype not in DTYPES.values():
                 channel = type(self.wire.channel).__name__
                 raise IncompatibleParts(
-                    (
-                        f"{channel}: {name!r} holds {rows.dtype}, which cannot travel to "
-                        "nodes"
-                    ),
+                    f"{channel}: {name!r} holds {rows.dtype}, "
+                    "which cannot travel to nodes",
                     f"use one of {', '.join(DTYPES)}",
                     where=("channel",),
                 )
@@ -61,16 +59,16 @@ class PayloadForm:
         """Bytes of one update."""
         return self.wire.bytes_up(self.template, 0)
 
-    def payload(self, reply: NodeMessage, piece: int) -> dict[str, torch.Tensor]:
-        """The payload of one piece of work in a reply, as tensors with one row."""
+    def payload(self, reply: NodeMessage, position: int) -> dict[str, torch.Tensor]:
+        """The payload of one assignment in a reply, as tensors with one row."""
         return {
-            name: reply.tensors[tensor_name(piece, name)].tensor()[None]
+            name: reply.tensors[tensor_name(position, name)].tensor()[None]
             for name in self.template
         }
 
-    def decode(self, reply: NodeMessage, piece: int) -> Vector:
-        """The update (d,) of one piece of work in a reply."""
-        return self.wire.decode(self.payload(reply, piece), self.model)[0]
+    def decode(self, reply: NodeMessage, position: int) -> Vector:
+        """The update (d,) of one assignment in a reply."""
+        return self.wire.decode(self.payload(reply, position), self.model)[0]
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def refusal_reason(
 
 
 def identity_error(reply: NodeMessage, node: int, nonce: str) -> str:
-    """Why a reply does not answer a request: wrong sender, wrong nonce, or a refusal."""
+    """Why a reply does not answer a request: wrong sender or nonce, or a refusal."""
     if reply.sender != node or reply.facts.get("nonce") != nonce:
         return "a reply to another request"
     if "refused" in reply.facts:
@@ -145,17 +143,17 @@ def _loss_error(reply: NodeMessage, request: WorkRequest) -> str:
         if name in request.reports and not _are_losses(losses, len(request.versions)):
             return (
                 f"{name} {_short(losses)}, which is not a finite number for each "
-                "piece of work"
+                "assignment"
             )
     return ""
 
 
 def _update_error(reply: NodeMessage, request: WorkRequest) -> str:
     """What is wrong with the updates in a reply."""
-    pieces = len(request.versions)
+    positions = range(len(request.versions))
     expected_names = {
-        tensor_name(piece, name)
-        for piece in range(pieces)
+        tensor_name(position, name)
+        for position in positions
         for name in request.form.template
     }
     if set(reply.tensors) != expected_names:
@@ -163,20 +161,19 @@ def _update_error(reply: NodeMessage, request: WorkRequest) -> str:
             f"tensors {_short(sorted(reply.tensors))} instead of "
             f"{_short(sorted(expected_names))}"
         )
-    for piece in range(pieces):
-        error = _form_error(reply, piece, request.form) or _norm_error(
-            reply, piece, request
-        )
+    for position in positions:
+        error = _form_error(reply, position, request.form)
+        error = error or _norm_error(reply, position, request)
         if error:
             return error
     return ""
 
 
-def _form_error(reply: NodeMessage, piece: int, form: PayloadForm) -> str:
+def _form_error(reply: NodeMessage, position: int, form: PayloadForm) -> str:
     """What is wrong with the shape or the dtype of one update."""
     for name, template in form.template.items():
         shape = tuple(template.shape[1:])
-        tensor_bytes = reply.tensors[tensor_name(piece, name)]
+        tensor_bytes = reply.tensors[tensor_name(position, name)]
         if not tensor_bytes.fits(shape, template.dtype):
             sent_form = (
                 f"{_short(list(tensor_bytes.shape))} {_short(tensor_bytes.dtype)}"
@@ -191,16 +188,12 @@ def _form_error(reply: NodeMessage, piece: int, form: PayloadForm) -> str:
     return ""
 
 
-def _norm_error(reply: NodeMessage, piece: int, request: WorkRequest) -> str:
+def _norm_error(reply: NodeMessage, position: int, request: WorkRequest) -> str:
     """What is wrong with the values of one update."""
     try:
-        update = request.form.decode(reply, piece)
-    except (
-        RuntimeError,
-        ValueError,
-        IndexError,
-        TypeError,
-    ) as error:  # a forged payload
+        update = request.form.decode(reply, position)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        # a forged payload
         return f"an update that cannot be decoded ({type(error).__name__})"
     norm = float(torch.linalg.vector_norm(update.double()))
     if not math.isfinite(norm):

@@ -1,4 +1,4 @@
-"""A table of checked replies, one row per piece of work."""
+"""A table of checked replies, one row per assignment."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NO_VERSION = -1  # stands for the version of a client none of whose work has cou
 
 
 class CheckedReply(NamedTuple):
-    """The reply to one piece of work, and the result of its checks."""
+    """The reply to one assignment, and the result of its checks."""
 
-    piece: int  # index of the piece in the request
+    position: int  # of the assignment in the request
     request: WorkRequest
     reply: NodeMessage | str  # the reply, or why there is none
     reason: str  # why the reply must not be used; empty if it is valid
@@ -59,19 +59,21 @@ class ReplyTable:
         self.columns["steps"][row] = request.steps
         if checked.reason or isinstance(reply, str):
             return
-        for name, values in self.form.payload(reply, checked.piece).items():
+        for name, values in self.form.payload(reply, checked.position).items():
             self.payload[name][row] = values[0]
         for name in request.reports:
-            self.columns[name][row] = reply.facts[name][checked.piece]
+            self.columns[name][row] = reply.facts[name][checked.position]
 
     def arrivals(self, versions: Sequence[int] | None = None) -> Arrivals:
-        """All rows; ``versions`` names the state that each client stored on its node, if any."""
+        """All rows; ``versions`` names the state that each node stored, if any."""
         client_state = {}
         if versions is not None:
             client_state[HELD] = torch.tensor(
                 [[v] for v in versions], dtype=torch.int64
             )
-        reasons = tuple(self.reasons) if any(self.reasons) else ()
+        reasons: tuple[str, ...] = ()
+        if any(self.reasons):
+            reasons = tuple(self.reasons)
         columns: dict[str, Any] = dict(self.columns)
         return Arrivals(
             self.payload, client_state=client_state, reasons=reasons, **columns

@@ -16,19 +16,11 @@ from poise.core.errors import InvalidOption, UpdateRefused
 PAUSE = 0.2  # seconds between two checks for replies
 CRASHES = 3  # how often the server repeats a request after the app on the node failed
 # Flower's errors for an absent node: message, reply, or node unavailable
-AWAY = (
-    3,
-    4,
-    5,
-)
-# Seconds of silence after which the server checks whether a node restarted; doubled
-# every time.
+AWAY = (3, 4, 5)
+# seconds of silence until the server checks whether a node restarted; doubled each time
 SILENCE = 45.0
-# Flower's errors for an app that it could not load, that raised, or whose process
-# ended. poise
-# answers its own exceptions with a reason, so these come from Flower: it failed before
-# or after
-# poise's code ran.
+# Flower's errors for an app that it could not load, that raised, or whose process ended
+# (poise replies to its own errors with a reason, so Flower failed around poise's code)
 FAILED = (1, 2, 8)
 
 
@@ -108,8 +100,7 @@ class _Pending:
     patience: float
     deadline: float
     due: bool = True  # must be sent, for the first time or again
-    # Flower's ids of the messages that carried the request; a reply to any of them
-    # counts
+    # Flower's ids of the messages with this request; a reply to any of them counts
     message_ids: list[str] = field(default_factory=list)
     crashes: int = 0
     boot: str = ""  # the node's process that received the request, if known
@@ -119,7 +110,7 @@ class _Pending:
 
 @dataclass
 class Outbox:
-    """Requests that wait for replies. The outbox sends a request again if its node lost it.
+    """Requests that wait for replies; a request is sent again if its node lost it.
 
     Repeating a request is safe: its result depends on its address only. Flower reports
     a node that is away, but not a node that died and came back between two checks; such
@@ -133,7 +124,7 @@ class Outbox:
     _checks: dict[str, str] = field(default_factory=dict)
 
     def put(self, client: int, request: NodeMessage, patience: float) -> str:
-        """Accept a request for the next `send`; returns its nonce, the key in `collect`."""
+        """Accept a request for the next `send`; returns its nonce, for `collect`."""
         nonce = str(request.facts["nonce"])
         deadline = time.monotonic() + patience
         self._pending[nonce] = _Pending(
@@ -146,7 +137,7 @@ class Outbox:
         self._pending.pop(nonce, None)
 
     def collect(self) -> dict[str, NodeMessage | str]:
-        """The replies since the last call, by nonce; a text says why there will be no reply."""
+        """Replies since the last call, by nonce; a text says why none will come."""
         self.send()
         self._check_silent_nodes()
         nonces = {
@@ -175,7 +166,7 @@ class Outbox:
         return replies
 
     def send(self) -> None:
-        """Send all due requests to nodes that are online; the others wait for the next call."""
+        """Send all due requests to online nodes; the others wait for the next call."""
         due = {
             nonce: pending for nonce, pending in self._pending.items() if pending.due
         }
@@ -215,8 +206,10 @@ class Outbox:
     def _failed_on_node(
         pending: _Pending, message_id: str, flower_message: FlowerMessage
     ) -> bool:
-        """Whether the node was away or its app crashed, so that the request must be repeated."""
-        code = flower_message.error.code if flower_message.has_error() else None
+        """Whether to send the request again: its node was away or its app crashed."""
+        if not flower_message.has_error():
+            return False
+        code = flower_message.error.code
         pending.crashes += code in FAILED
         failed = code in AWAY or (code in FAILED and pending.crashes <= CRASHES)
         if failed:
@@ -253,7 +246,7 @@ class Outbox:
         self.transport.boots[self.transport.nodes[pending.client]] = boot
 
     def _push(self, messages: Mapping[str, NodeMessage]) -> dict[str, str]:
-        """Push messages to nodes that are online; returns Flower's message ids by nonce."""
+        """Push messages to nodes that are online; returns Flower's ids by nonce."""
         if not messages:
             return {}
         grid = self.transport.grid

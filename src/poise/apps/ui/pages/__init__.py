@@ -1,4 +1,4 @@
-"""The pages: one router per page, listed here; pages of a run are also listed in `TABS`."""
+"""The pages: one router per page; the pages of a run are also listed in `TABS`."""
 
 from fastapi import APIRouter
 

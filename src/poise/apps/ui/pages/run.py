@@ -88,10 +88,13 @@ def _unreadable(
 ) -> Response:
     """The page of a run whose ledger is damaged or does not exist yet."""
     begun = line.state != "damaged"
+    status = 200
+    if not begun:
+        status = 409
     return page(
         request,
         "unreadable.html",
-        200 if begun else 409,
+        status,
         line=line,
         name=name,
         here="/run",

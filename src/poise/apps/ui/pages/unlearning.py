@@ -1,8 +1,8 @@
-"""The unlearning page: restart tree, certificates, and a form that shows the cost first."""
+"""The unlearning page: restart tree, certificates, and a form that shows the cost."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
 from pydantic import model_validator
@@ -25,7 +25,7 @@ class RequestFormData(RequestBody):
 
     @model_validator(mode="before")
     @classmethod
-    def _filled(cls, given: Any) -> Any:
+    def _filled(cls, given: object) -> object:
         """Drop empty fields."""
         if isinstance(given, dict):
             return {k: v for k, v in given.items() if v != ""}
@@ -36,14 +36,16 @@ class RequestFormData(RequestBody):
 def unlearning(
     request: Request, name: RunName, library: RunLibrary, known: Deployments
 ) -> Response:
-    """The page; with the options of a request in the query, also the cost of the request."""
+    """The page; with a request's options in the query, also the cost of the request."""
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
 
     unlearning_data = None
+    budget = None
     trouble = ""
     try:
         unlearning_data = gather.unlearning_of(library, name)
+        budget = unlearning_data.budget
     except LedgerError as error:
         trouble = str(error)
     given = dict(request.query_params)
@@ -75,7 +77,7 @@ def unlearning(
         deployments=known,
         note=REQUEST_NOTE,
         heuristic=views.ENTRIES["heuristic"].label,
-        fields=views.form_fields(unlearning_data.budget if unlearning_data else None),
+        fields=views.form_fields(budget),
         jobs=latest(library, name, "unlearn", "verify"),
     )
 

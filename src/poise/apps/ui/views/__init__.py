@@ -1,1 +1,1 @@
-"""From runs to what a page shows: plain values and figures, reduced to what a screen can hold."""
+"""From runs to pages: plain values and figures, reduced to what a screen can hold."""

@@ -1,4 +1,4 @@
-"""The audit of a run: ranking with evidence, thresholds, and quality if the truth is known."""
+"""The audit of a run: ranking with evidence, thresholds, quality if truth is known."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def ranking(
     for rank, client in enumerate(
         order[first : first + size].tolist(), start=first + 1
     ):
-        is_free_rider = client in free_riders if free_riders else None
+        is_free_rider = None
+        if free_riders:
+            is_free_rider = client in free_riders
         result = audit_result(kept, client).model_dump()
         rows.append(Ranked(**result, rank=rank, free_rider=is_free_rider))
     return Ranking(
@@ -126,7 +128,7 @@ def audit_result(kept: KeptAudit, client: int) -> AuditResult:
 
 
 def thresholds(kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Threshold]:
-    """The number of suspects at several false-alarm rates, and the hits if the truth is known."""
+    """The suspects at several false-alarm rates, and the hits if the truth is known."""
     guilty = set(free_riders)
     rows = []
     for alarm in sorted({*THRESHOLDS, kept.audit.alarm}, reverse=True):

@@ -1,4 +1,4 @@
-"""One client of a run: data, contributions, sensitivity, audit result, and their figures."""
+"""One client of a run: data, contributions, sensitivity, audit result, figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from poise.analysis.reports.bins import bins, evenly
-from poise.analysis.reports.figures import CLASSES, MOST_ROUNDS, PALETTE, empty_figure
+from poise.analysis.reports.figures import (
+    CLASSES,
+    MOST_ROUNDS,
+    PALETTE,
+    empty_figure,
+    line_mode,
+)
 from poise.analysis.reports.graphs import KeptGraph
 from poise.analysis.reports.plots import Plot, plot_of
 from poise.analysis.reports.tables import finite
@@ -23,6 +29,7 @@ from poise.apps.ui.models import (
     Participation,
     Profile,
 )
+from poise.apps.ui.quarantine import owner
 from poise.apps.ui.views.audit import MOST_CELLS
 from poise.auditing.audit import Audit
 from poise.core.types import Floats, Ints
@@ -52,14 +59,18 @@ def profile(run: Run, client: int) -> Profile:
     """The data of a client, if the ledger has a client table."""
     sizes = run.array("sizes")
     importance = run.array("importance")
-    members = run.array("members")
     counts = run.array("label_counts")
+    samples = None
+    share = None
+    if sizes is not None:
+        samples = int(sizes[client])
+        share = float(sizes[client] / sizes.sum())
     return Profile(
         client=client,
         clients=run.clients,
-        owner=client if members is None else int(members[client]),
-        samples=None if sizes is None else int(sizes[client]),
-        share=None if sizes is None else float(sizes[client] / sizes.sum()),
+        owner=owner(client, run.array("members")),
+        samples=samples,
+        share=share,
         importance=None if importance is None else float(importance[client]),
         classes=None if counts is None else counts[client].tolist(),
         divergence=_divergence(counts, client),
@@ -68,7 +79,7 @@ def profile(run: Run, client: int) -> Profile:
 
 
 def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
-    """Divergence of its class distribution from that of all clients; empty if unknown."""
+    """Divergence of its class distribution from the overall one; empty if unknown."""
     if counts is None or not counts[client].sum():
         return {}
     # client and all others: the totals are those of all clients
@@ -103,7 +114,7 @@ def graph_position(kept: KeptGraph, client: int) -> GraphPosition:
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """The contributions of a client to a run (its rows of `Run.contributions`) and events."""
+    """A client's contributions to a run, as rows of `Run.contributions`, and events."""
 
     rows: np.ndarray
     rounds: int
@@ -114,20 +125,26 @@ class ClientHistory:
     def facts(self) -> Participation:
         """Number of rounds, weight and staleness of the client."""
         rows = self.rows
-        took_part = len(rows) > 0
-        staleness = rows["round"] - rows["version"]
-        return Participation(
+        facts = Participation(
             rounds=len(np.unique(rows["round"])),
             of=self.rounds,
-            first=int(rows["round"].min()) + 1 if took_part else None,
-            last=int(rows["round"].max()) + 1 if took_part else None,
-            mean_weight=float(rows["coefficient"].mean()) if took_part else None,
-            mean_staleness=float(staleness.mean()) if took_part else None,
-            largest_staleness=int(staleness.max()) if took_part else None,
+            first=None,
+            last=None,
+            mean_weight=None,
+            mean_staleness=None,
+            largest_staleness=None,
             samples=int(rows["samples"].sum()),
             steps=int(rows["steps"].sum()),
             refused=len(self.refused),
         )
+        if len(rows):
+            staleness = rows["round"] - rows["version"]
+            facts.first = int(rows["round"].min()) + 1
+            facts.last = int(rows["round"].max()) + 1
+            facts.mean_weight = float(rows["coefficient"].mean())
+            facts.mean_staleness = float(staleness.mean())
+            facts.largest_staleness = int(staleness.max())
+        return facts
 
     def page(self, number: int, size: int = PER_PAGE) -> Contributions:
         """A page of the table of its rounds, newest first; pages count from 1."""
@@ -191,7 +208,9 @@ def plots(
         audit: the audit of the run, or None.
     """
     counts = run.array("label_counts")
-    figures = [] if counts is None else [class_figure(counts, client)]
+    figures = []
+    if counts is not None:
+        figures.append(class_figure(counts, client))
     if len(history.rows):
         figures.append(weight_figure(history))
         if _reported_losses(history):
@@ -290,7 +309,7 @@ def length_figure(history: ClientHistory) -> Figure:
 
 
 def measured(run: Run) -> list[str]:
-    """The metrics with one value per client; empty if there are too many values to read."""
+    """The metrics with one value per client; empty with too many values to read."""
     if not run.rounds or run.rounds * run.clients > MOST_CELLS:
         return []
     return [name for name in run.metrics if run.metric(name).ndim == 2]
@@ -380,13 +399,12 @@ def _add(
     edges = bins(len(history.rows), MOST_ROUNDS).edges
     x = _bin_means(history.rows["round"].astype(np.float64), edges)
     y = _bin_means(history.rows[column].astype(np.float64), edges)
-    few = len(x) <= 60
     return figure.add_trace(
         go.Scatter(
             x=x + 1,
             y=y,
             name=name,
-            mode="lines+markers" if few else "lines",
+            mode=line_mode(len(x), few=60),
             marker={"size": 5},
             line={"color": colour, "dash": dash, "width": 2},
             hovertemplate="aggregation %{x:d}: %{y:.4g}<extra>%{fullData.name}</extra>",

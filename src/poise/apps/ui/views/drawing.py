@@ -42,7 +42,7 @@ class Drawings(BaseModel):
 
 
 def drawn(plots: Iterable[Plot]) -> str:
-    """Figures as JSON (`Drawings`); their views are JSON already and are inserted verbatim."""
+    """Figures as JSON (`Drawings`); inserts their views, already JSON, verbatim."""
     return '{"plots":[' + ",".join(map(_plot_json, plots)) + "]}"
 
 
@@ -76,7 +76,9 @@ def _cohorts(run: Run) -> Iterator[Plot]:
 
 
 def _losses(run: Run) -> Iterator[Plot]:
-    figure = cohorts.loss_figure(run) if run.rounds else None
+    if not run.rounds:
+        return
+    figure = cohorts.loss_figure(run)
     if figure is not None:
         yield plot_of([figure], [""])
 
@@ -90,8 +92,10 @@ def _times(run: Run) -> Iterator[Plot]:
 
 
 def _bounds(run: Run) -> Iterator[Plot]:
-    """Bounds, predicted bias and measured curve, if ``poise explain RUN --keep`` saved them."""
-    kept = None if run.path is None else kept_explanation(run.path)
+    """Bounds, predicted bias and measured curve that ``poise explain --keep`` saved."""
+    if run.path is None:
+        return
+    kept = kept_explanation(run.path)
     if kept is not None and kept.curves is not None:
         yield plot_of([bounds_figure(kept.curves)], [""])
 

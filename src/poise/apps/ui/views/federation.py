@@ -1,4 +1,4 @@
-"""All clients of a run: sizes, classes and the similarity graph, as facts and figures."""
+"""All clients of a run: facts and figures of sizes, classes and similarity graph."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def on_nodes(experiment: str) -> bool:
     """Whether a run's clients are nodes of a deployment."""
     tables = tomllib.loads(experiment)
     backend = tables.get("run", {}).get("backend", "local")
-    name = backend.get("name") if isinstance(backend, dict) else backend
-    return name == "flower" or tables.get("data", {}).get("source") == NODES
+    if isinstance(backend, dict):
+        backend = backend.get("name")
+    source = tables.get("data", {}).get("source")
+    return bool(backend == "flower" or source == NODES)
 
 
 def why_no_graph(run: Run) -> str:
@@ -103,7 +105,7 @@ def graph_facts(kept: KeptGraph) -> list[tuple[str, str]]:
     known = ("clients", "samples per client", "classes per client")
     return [
         (k, v)
-        for k, v in inspection_page.findings(kept.found)
+        for k, v in inspection_page.findings(kept.findings)
         if k not in known and not k.endswith("from all")
     ]
 
@@ -131,7 +133,7 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
 
 
 def size_figure(sizes: Ints) -> Figure:
-    """Number of samples per client, sorted by size; means over bins for many clients."""
+    """Samples per client, sorted by size; means over bins for many clients."""
     import plotly.graph_objects as go
 
     order = np.argsort(sizes, kind="stable")
@@ -142,9 +144,10 @@ def size_figure(sizes: Ints) -> Figure:
     figure = empty_figure("Samples of the clients", note, "clients, by size", "samples")
     names = []
     for first, end in pairwise(binned.edges.tolist()):
-        names.append(
-            f"client {order[first]}" if end - first == 1 else f"{end - first} clients"
-        )
+        name = f"{end - first} clients"
+        if end - first == 1:
+            name = f"client {order[first]}"
+        names.append(name)
     return figure.add_trace(
         go.Bar(
             x=binned.centres + 1,

@@ -1,4 +1,4 @@
-"""The lines of the list of runs: state, recipe, progress, scores and means over seeds."""
+"""The lines of the list of runs: state, recipe, progress, scores, means over seeds."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ HIDDEN_DEFAULTS = ("aggregator", "channel")
 """Slots that a recipe shows only if they differ from the default."""
 
 BRANCHES = "unlearning"
-"""Folder of the unlearning branches in a run folder (see `poise.unlearning.histories`)."""
+"""Folder of unlearning branches in a run folder (see `poise.unlearning.histories`)."""
 
 
 class Interval(BaseModel):
-    """A mean over the seeds of an experiment, with its 95 % interval for several seeds."""
+    """A mean over an experiment's seeds, with its 95 % interval for several seeds."""
 
     mean: float | None
     low: float | None
@@ -93,27 +93,29 @@ def main_score(names: Sequence[str]) -> str | None:
 def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
     tables, trouble = _parse_experiment(summary)
     plan = tables.get("run", {})
-    planned = plan.get("rounds") if isinstance(plan.get("rounds"), int) else None
+    planned = plan.get("rounds")
+    if not isinstance(planned, int):
+        planned = None
     progress, eta = _progress(summary, planned, plan.get("time"))
-    stopped_early = summary.state == "done" and summary.rounds < (planned or 0)
-    parent, inside, _ = name.rpartition(f"/{BRANCHES}/")
+    goal = planned
+    if summary.state == "done" and summary.rounds < (planned or 0):  # stopped early
+        goal = None
+    parent, _, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
         name=name,
         state=summary.state,
         trouble=trouble,
         experiment=_experiment_key(name, tables, summary.meta),
-        branch_of=parent if inside else None,
+        branch_of=parent or None,
         recipe=_recipe(tables),
-        data=phrase(tables["data"]) if "data" in tables else "given in Python",
+        data=phrase(tables.get("data", "given in Python")),
         clients=_parse_int(summary.meta.get("clients")),
         seed=_parse_int(summary.meta.get("seed")),
         rounds=summary.rounds,
         planned=planned,
         progress=progress,
         eta=eta,
-        progress_words=_progress_words(
-            summary.rounds, None if stopped_early else planned, eta
-        ),
+        progress_words=_progress_words(summary.rounds, goal, eta),
         scores={name: finite(value) for name, value in (summary.scores or {}).items()},
         over_seeds={},
         tags=tags,
@@ -132,7 +134,7 @@ def _parse_experiment(summary: RunSummary) -> tuple[dict[str, Any], str]:
 def _progress(
     summary: RunSummary, rounds: int | None, time: float | None
 ) -> tuple[float | None, float | None]:
-    """The finished share (by rounds or simulated time), and the estimated remaining seconds."""
+    """The finished share (by rounds or simulated time) and the remaining seconds."""
     shares = []
     seconds_left = []
     if rounds:
@@ -169,7 +171,9 @@ def _progress_words(rounds: int, planned: int | None, eta: float | None) -> str:
     >>> _progress_words(3, 10, 75.0), _progress_words(5, None, None)
     ('3 of 10 rounds, about 1 min left', '5 rounds')
     """
-    done = f"{rounds:,} of {planned:,} rounds" if planned else f"{rounds:,} rounds"
+    done = f"{rounds:,} rounds"
+    if planned:
+        done = f"{rounds:,} of {planned:,} rounds"
     if eta is None:
         return done
     return f"{done}, about {duration(eta)} left"
@@ -191,7 +195,7 @@ def duration(seconds: float) -> str:
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over the finished runs of an experiment, or over all if none is finished."""
+    """Every score over an experiment's finished runs, or all runs if none finished."""
     intervals = {}
     counted = [line for line in group if line.state == "done"] or group
     for score in dict.fromkeys(name for line in counted for name in line.scores):
@@ -208,7 +212,7 @@ def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
 def _experiment_key(
     name: str, tables: Mapping[str, Any], meta: Mapping[str, str]
 ) -> str:
-    """A key that runs of one experiment share; unreadable runs and branches get unique keys."""
+    """A key common to an experiment's runs; unique for unreadable runs and branches."""
     if not tables or "clients" not in meta or f"/{BRANCHES}/" in name:
         return hashlib.sha256(name.encode()).hexdigest()[:12]
     same = json.dumps(identity_of(tables, meta), sort_keys=True, default=str)

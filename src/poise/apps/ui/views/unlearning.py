@@ -1,4 +1,4 @@
-"""The unlearning requests of a run: restart tree, certificates, and the cost of a new request."""
+"""A run's unlearning requests: restart tree, certificates, cost of a new request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RequestOptions:
 
     @classmethod
     def from_form(cls, form: Mapping[str, str]) -> RequestOptions:
-        """Parse the texts of a form; ignores empty fields, raises an error for unknown ones."""
+        """Parse the texts of a form; ignores empty fields, raises for unknown ones."""
         given: dict[str, Any] = {}
         for key, text in form.items():
             if key not in ENTRIES:
@@ -73,9 +73,12 @@ class RequestOptions:
         values = vars(options)
         for key, entry in ENTRIES.items():
             value = values[entry.option.name]
+            if key == "clients" or value is None:
+                continue
             switch = entry.option.declared.switch
-            if key != "clients" and value is not None:
-                given[key] = value == switch if switch is not None else value
+            if switch is not None:
+                value = value == switch
+            given[key] = value
         return cls(given)
 
     @property
@@ -109,7 +112,7 @@ class RequestOptions:
         }
 
     def cost(self, run: Run, histories: Histories) -> Preview:
-        """The cost of this request; changes nothing, and raises the errors of the command."""
+        """The cost of this request; changes nothing, raises the command's errors."""
         for number in re.findall(
             r"\d+", self.clients
         ):  # before expanding a range of clients
@@ -159,17 +162,24 @@ def _form_field(entry: OptionEntry, budget: Mapping[str, Any]) -> FormField:
     elif entry.kind in (int, float):
         kind = "number"
     declared = entry.option.declared
-    usual = budget.get(entry.key, entry.option.default)
+    default = None
+    if not entry.option.required:
+        default = budget.get(entry.key, entry.option.default)
+    step = "any"
+    if entry.kind is int:
+        step = "1"
+    usual = ""
+    if declared.inherits:
+        usual = "as declared"
     return FormField(
         entry.key,
         entry.label,
         kind=kind,
         choices=tuple(map(str, entry.option.choices)),
-        placeholder=declared.example
-        or entry.as_text(None if entry.option.required else usual),
-        step="1" if entry.kind is int else "any",
+        placeholder=declared.example or entry.as_text(default),
+        step=step,
         advanced=declared.advanced,
-        usual="as declared" if declared.inherits else "",
+        usual=usual,
     )
 
 
@@ -189,7 +199,7 @@ def opened(run: Run) -> Iterator[Histories]:
 
 @dataclass(frozen=True)
 class UnlearningView:
-    """Data of the page: one row per request, the figures, and the unfinished request."""
+    """Data of the page: a row per request, the figures, and the unfinished request."""
 
     budget: Budget
     rows: list[dict[str, Any]]
@@ -203,7 +213,10 @@ class UnlearningView:
 def unlearning_view(run: Run, histories: Histories) -> UnlearningView:
     """The view of all requests so far; raises an error for an altered certificate."""
     finished = histories.finished
-    budget = finished[-1].request.budget if finished else declared_budget(run)
+    if finished:
+        budget = finished[-1].request.budget
+    else:
+        budget = declared_budget(run)
     branches = unlearning_histories(histories, budget)
     figures = [tree_figure(branches, histories.nodes)]
     figures += [
@@ -236,7 +249,7 @@ def _row(branch: UnlearningHistory, histories: Histories) -> dict[str, Any]:
 
 
 def fingerprint(histories: Histories, request: int) -> str:
-    """A hash of the certificate and its ledgers; if it changes, a verification is stale."""
+    """A hash of certificate and ledgers; if it changes, a verification is stale."""
     folder = histories.branch_folder(request)
     assert folder is not None
     hashed = hashlib.sha256((folder / CERTIFICATE).read_bytes())
