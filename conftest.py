@@ -11,16 +11,12 @@ import pytest
 
 SOURCE = Path(__file__).parent / "src"
 
-collect_ignore = (
-    []
-    if find_spec("flwr")
-    else ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
-)
-collect_ignore_glob = (
-    []
-    if find_spec("fastapi") and find_spec("jinja2")
-    else ["src/poise/apps/ui/*", "tests/ui/*"]
-)
+collect_ignore = []
+collect_ignore_glob = []
+if not find_spec("flwr"):
+    collect_ignore += ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
+if not (find_spec("fastapi") and find_spec("jinja2")):
+    collect_ignore_glob += ["src/poise/apps/ui/*", "tests/ui/*"]
 
 NEEDS_DATA = doctest.register_optionflag("NEEDS_DATA")
 """An example that reads a data set: run where ``POISE_DATA`` says where it is."""
@@ -62,9 +58,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return the reason of a skipped test as one line."""
-    said = (
-        report.longrepr[2]
-        if isinstance(report.longrepr, tuple)
-        else str(report.longrepr)
-    )
-    return " ".join(said.removeprefix("Skipped: ").split())
+    reason = str(report.longrepr)
+    if isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+    return " ".join(reason.removeprefix("Skipped: ").split())
