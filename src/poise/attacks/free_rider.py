@@ -89,7 +89,9 @@ class FreeRider:
     ) -> tuple[float | None, dict[str, torch.Tensor]]:
         """Return sigma, or None if the client cannot know it yet, and the notes it must keep."""
         if not isinstance(self.sigma, str):
-            return (self.sigma if view.version else None), {}
+            if not view.version:
+                return None, {}
+            return self.sigma, {}
         if SIGMA in view.kept:
             return float(view.kept[SIGMA]), {SIGMA: view.kept[SIGMA]}
         if FIRST not in view.kept:

@@ -128,12 +128,11 @@ class Auditor:
     ) -> None:
         """Take in one round, one row per contribution; without measurements the model stays."""
         sketch = measurements.get(SKETCH)
-        width = self._moved[0].shape[0] if self._moved else 0
         if sketch is None or not len(clients):
-            self._moved.append(self._moved[-1] if self._moved else np.zeros(width))
+            self._moved += self._moved[-1:] or [np.zeros(0)]
             return
         rows = sketch.astype(np.float64)
-        if not self._moved or not width:
+        if not self._moved or not len(self._moved[0]):
             self._moved = [np.zeros(rows.shape[1])] * max(len(self._moved), 1)
         for version, model in zip(
             versions.tolist(), measurements.get(RECEIVED, ()), strict=False

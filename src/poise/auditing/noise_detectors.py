@@ -43,13 +43,17 @@ class Persistence:
 
     def add(self, clients: Ints, audited: AuditedRound) -> None:
         """Add up unit vectors."""
-        vectors = audited.residual if self.of_residual else audited.sketch
+        vectors = audited.sketch
+        if self.of_residual:
+            vectors = audited.residual
         if self.sums is None:
             self.width = vectors.shape[1]
             self.sums = ClientSums(rounds=(), total=(self.width,))
         self.sums.grow(int(clients.max(initial=-1)) + 1)
         length = np.linalg.norm(vectors, axis=1)
-        usable = audited.has_residual if self.of_residual else length > 0
+        usable = length > 0
+        if self.of_residual:
+            usable = audited.has_residual
         units = vectors[usable] / length[usable, None]
         self.sums.count("rounds", clients[usable])
         self.sums.add("total", clients[usable], units)

@@ -62,9 +62,9 @@ class Asynchronous(Paced):
         Source: [Fraboni 2023, eq. 4.36].
         """
         p = np.asarray(importance, dtype=np.float64)
-        tau = as_durations(
-            self.durations if durations is None else durations, len(p)
-        ).mean(len(p))
+        if durations is None:
+            durations = self.durations
+        tau = as_durations(durations, len(p)).mean(len(p))
         return np.asarray((1 / tau).sum() * tau * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:

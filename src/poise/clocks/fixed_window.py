@@ -75,7 +75,9 @@ class FixedWindow(Paced):
         Source: [Fraboni 2023, eq. 4.40].
         """
         p = np.asarray(importance, dtype=np.float64)
-        times = as_durations(self.durations if durations is None else durations, len(p))
+        if durations is None:
+            durations = self.durations
+        times = as_durations(durations, len(p))
         return np.asarray(times.windows(self.dt, len(p)) * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:

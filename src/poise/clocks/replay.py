@@ -145,12 +145,12 @@ class Replay:
 
     def times(self, clients: int) -> ScheduledTimes:
         """Return the work times of the schedule."""
-        steps = self._steps()
         arrivals: dict[tuple[int, int], float] = {}
-        for step in steps:
+        last = 0.0
+        for step in self._steps():
+            last = step.time
             for assignment in step.assignments:
                 arrivals[assignment.client, assignment.version] = step.time
-        last = steps[-1].time if steps else 0.0
         return ScheduledTimes(arrivals, last)
 
     def advance(

@@ -68,7 +68,9 @@ class OptionEntry:
     def help(self) -> str:
         """The help text on a command line: the option, and its default."""
         declared = self.option.declared
-        source = declared.label if declared.switch is not None else declared.help
+        source = declared.help
+        if declared.switch is not None:
+            source = declared.label
         text = re.sub(r"``?", "", source).rstrip(".")
         if not source.startswith("`"):
             text = text[:1].upper() + text[1:]
@@ -120,8 +122,7 @@ class OptionEntry:
             return []
         if value is True:
             return [self.flag]
-        text = repr(value) if isinstance(value, float) else str(value)
-        return [self.flag, text]
+        return [self.flag, str(value)]
 
     def value(self, given: Any) -> Any:
         """Return the field's value for the value that a user gave."""

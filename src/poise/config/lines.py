@@ -80,7 +80,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         rest = line
         if quote:
             _, ended, rest = line.partition(quote)
-            quote = "" if ended else quote
+            if ended:
+                quote = ""
         bare = ""
         if not quote:
             bare, quote = _without_texts(rest)

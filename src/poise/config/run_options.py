@@ -87,8 +87,10 @@ class RunOptions:
             value = values[name]
             if name == "seed":
                 table[declared.key] = [value]
+            elif isinstance(value, tuple):
+                table[declared.key] = list(value)
             elif value is not None and value is not False:
-                table[declared.key] = list(value) if isinstance(value, tuple) else value
+                table[declared.key] = value
         return table
 
 

@@ -78,7 +78,9 @@ class AlgorithmState:
             rows = []
             for row, client in enumerate(clients):
                 vector = self.client_state.get(client, {}).get(name)
-                rows.append(otherwise[row] if vector is None else vector)
+                if vector is None:
+                    vector = otherwise[row]
+                rows.append(vector)
             stacks[name] = torch.stack(rows)
         return stacks
 

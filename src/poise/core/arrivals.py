@@ -73,8 +73,9 @@ class Arrivals:
         columns: dict[str, Any] = {}
         for name in ARRAY_COLUMNS:
             arrays = [vars(part)[name] for part in parts]
-            missing = any(array is None for array in arrays)
-            columns[name] = None if missing else np.concatenate(arrays)
+            columns[name] = None
+            if all(array is not None for array in arrays):
+                columns[name] = np.concatenate(arrays)
         for name in TENSOR_COLUMNS:
             columns[name] = {
                 key: torch.cat([vars(part)[name][key] for part in parts])

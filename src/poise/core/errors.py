@@ -71,7 +71,7 @@ class RunLocked(LedgerError):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known word, or with all known words.
+    """Return a hint with the nearest known word, or with all known words, if any.
 
     >>> suggest("unifrom", ["uniform", "full"])
     "did you mean 'uniform'?"
@@ -82,6 +82,8 @@ def suggest(word: str, known: Iterable[str]) -> str:
     nearest = get_close_matches(word, known, n=1)
     if nearest:
         return f"did you mean {nearest[0]!r}?"
+    if not known:
+        return ""
     return f"known: {', '.join(known)}"
 
 

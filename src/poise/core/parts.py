@@ -120,9 +120,10 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
     }
     for key in options:
         if key not in fields:
-            hint = suggest(key, fields) if fields else ""
             raise InvalidOption(
-                f"{title} {table['name']!r} has no option {key!r}", hint, where=(key,)
+                f"{title} {table['name']!r} has no option {key!r}",
+                suggest(key, fields),
+                where=(key,),
             )
     missing = [key for key, f in fields.items() if key not in options and _required(f)]
     if missing:

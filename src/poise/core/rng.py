@@ -103,7 +103,8 @@ def permutations(stream: U64, size: int, need: int | None = None) -> NDArray[np.
     >>> bool((permutations(keys(0, "batches", np.arange(3)), 5, need=2) == p[:, :2]).all())
     True
     """
-    need = size if need is None else min(need, size)
+    if need is None or need > size:
+        need = size
     draws = words(stream, size)
     if need < size // 4:
         smallest = np.argpartition(draws, need, axis=1)[:, :need]

@@ -169,8 +169,10 @@ def check_floor(name: str, floor: Floor) -> None:
             "known: a number, 'running_min', one per client",
         )
         return
-    values = floor.values() if isinstance(floor, Mapping) else np.atleast_1d(floor)
-    require(all(np.isfinite(v) for v in values), f"{name}: every floor must be finite")
+    if isinstance(floor, Mapping):
+        floor = tuple(floor.values())
+    finite = bool(np.isfinite(np.asarray(floor)).all())
+    require(finite, f"{name}: every floor must be finite")
 
 
 def check_k(name: str, k: int | float) -> None:
@@ -192,8 +194,9 @@ def extreme(values: Floats, k: int | float) -> Floats:
     rows = len(values)
     if rows == 0:
         return np.zeros(0)
-    places = k if isinstance(k, int) else max(1, int(np.ceil(k * rows)))
-    count = min(rows, places)
+    if not isinstance(k, int):
+        k = max(1, int(np.ceil(k * rows)))
+    count = min(rows, k)
     last = np.sort(values)[rows - count]
     above = values > last
     tied = values == last

@@ -83,7 +83,7 @@ def _status(data: DatasetEntry, at: Path | None, size: int) -> DatasetStatus:
         name=data.name,
         about=data.about,
         present=at is not None,
-        folder="" if at is None else str(at),
+        folder=str(at or ""),
         size=size,
         fetchable=data.fetched is not None,
         licence=data.licence,
@@ -101,7 +101,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
             f"{name} cannot be verified: you made its files yourself, so there are no "
             "checksums"
         )
-    places = [Path(folder)] if folder is not None else folders()
+    places = _data_folders(folder)
     for files in data.variants:
         for place in places:
             if any((place / file.path).is_file() for file in files):
@@ -126,7 +126,7 @@ def fetch(
         progress: called with (bytes so far, total bytes) after each chunk.
     """
     data = entry(name)
-    target = Path(folder) if folder is not None else folders()[0]
+    target = _data_folders(folder)[0]
     if data.folder:
         raise DataError(
             f"{name} cannot be downloaded: you make its files yourself", data.by_hand
@@ -193,8 +193,9 @@ def download(
     if not file.size or have > file.size:
         have = 0
     if not (file.size and have == file.size):
-        headers = {"Range": f"bytes={have}-"} if have else {}
-        request = Request(address, headers=headers)
+        request = Request(address)
+        if have:
+            request.add_header("Range", f"bytes={have}-")
         try:
             with urlopen(request, timeout=_TIMEOUT) as response:
                 _store(response, part, have=have, report=report)
@@ -224,8 +225,11 @@ def _store(
 ) -> None:
     """Write a response to disk; append it if the server sends only the rest."""
     resumed = have > 0 and response.status == http.client.PARTIAL_CONTENT
-    mode: Literal["ab", "wb"] = "ab" if resumed else "wb"
-    done = have if resumed else 0
+    mode: Literal["ab", "wb"] = "wb"
+    done = 0
+    if resumed:
+        mode = "ab"
+        done = have
     stream: BinaryIO
     with part.open(mode) as stream:
         report(done)
@@ -235,6 +239,13 @@ def _store(
             report(done)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _data_folders(folder: str | Path | None) -> list[Path]:
+    """Return the given data folder, or the usual ones."""
+    if folder is None:
+        return folders()
+    return [Path(folder)]
 
 
 def _by_hand(name: str, folder: Path) -> str:

@@ -19,6 +19,10 @@ _WORDS: dict[Any, str] = {
     str: "a text",
     bool: "true or false",
 }
+_NUMBERS: dict[Any, tuple[type, ...]] = {
+    int: (int, np.integer),
+    float: (int, float, np.integer, np.floating),
+}
 
 
 def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
@@ -56,23 +60,24 @@ def check_options(
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,)
 
 
 def _words(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
         return [repr(choice) for choice in get_args(kind)]
-    return [_WORDS[kind]] if kind in _WORDS else []
+    if kind in _WORDS:
+        return [_WORDS[kind]]
+    return []
 
 
 def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
-    if kind in (int, float):
-        numbers = (
-            int | np.integer if kind is int else int | float | np.integer | np.floating
-        )
-        return isinstance(value, numbers) and not isinstance(value, bool)
+    if kind in _NUMBERS:
+        return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
     if kind in (str, bool):
         return isinstance(value, kind)
     if kind is type(None):

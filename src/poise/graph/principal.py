@@ -40,9 +40,13 @@ def message(x: ArrayLike) -> Floats:
     rows = rows / scale
     # The start must not be orthogonal to the answer; the small cosine makes that
     # unlikely.
-    start = mean / scale if np.abs(mean).max() > 0 else rows[0]
+    start = rows[0]
+    if np.abs(mean).max() > 0:
+        start = mean / scale
     start = start + 1e-3 * np.abs(start).max() * np.cos(np.arange(rows.shape[1]))
-    direction = rows[0] if len(rows) == 1 else _power_iteration(rows, start)
+    direction: Floats | None = rows[0]
+    if len(rows) > 1:
+        direction = _power_iteration(rows, start)
     if direction is None:
         direction = _lanczos(rows, start)
     direction = direction / np.linalg.norm(direction)

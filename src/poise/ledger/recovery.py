@@ -51,18 +51,20 @@ def good_entries(database: sqlite3.Connection) -> tuple[list[LedgerEntry], str]:
     The description is empty where all records are good.
     """
     entries: list[LedgerEntry] = []
+    in_flight = InFlight()
+    previous = rows.GENESIS
     database.execute("BEGIN")  # one consistent view, also while a run writes
     try:
         while True:
             n = len(entries)
-            in_flight = entries[-1].record.in_flight if entries else InFlight()
-            previous = entries[-1].digest if entries else rows.GENESIS
             entry = rows.select(database, n, in_flight)
             if entry is None:
                 return entries, _missing_round(database, n)
             if rows.digest_of(previous, entry.record, entry.hashes) != entry.digest:
                 return entries, f"round {n} is not as it was recorded"
             entries.append(entry)
+            in_flight = entry.record.in_flight
+            previous = entry.digest
     except UNREADABLE as error:
         if isinstance(error, sqlite3.Error) and not schema.is_damage(error):
             raise

@@ -87,11 +87,12 @@ def insert(
         contributions,
     )
     for name, metric in record.metrics.items():
-        scalar = None if isinstance(metric, np.ndarray) else metric
+        scalar = None
+        blob = None
         if isinstance(metric, np.ndarray):
             blob = metric.astype("<f8").tobytes()
         else:
-            blob = None
+            scalar = metric
         connection.execute(
             "INSERT INTO metrics VALUES (?, ?, ?, ?)", (n, name, scalar, blob)
         )

@@ -39,13 +39,14 @@ class Ledger:
 
     def __init__(self, path: Path | None, writing: bool) -> None:
         self.path = path
-        self.store: ModelStore = (
-            MemoryStore() if path is None else FileStore(path / MODELS)
-        )
+        self.store: ModelStore = MemoryStore()
+        if path is not None:
+            self.store = FileStore(path / MODELS)
         self._rule: Retention | None = None
         self.state_files = client_states.ClientStateFiles()
-        self._lock = Lock(path / LOCK) if path is not None and writing else None
-        if self._lock is not None:
+        self._lock: Lock | None = None
+        if path is not None and writing:
+            self._lock = Lock(path / LOCK)
             self._lock.acquire()
 
     def connect(self) -> None:

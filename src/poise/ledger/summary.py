@@ -79,7 +79,9 @@ def read_summary(folder: Path) -> RunSummary:
     if not (
         folder / DATABASE
     ).exists():  # the run has just begun, or was killed at once
-        state: State = "running" if writing else "stopped"
+        state: State = "stopped"
+        if writing:
+            state = "running"
         return RunSummary(state, trouble="", experiment=experiment, meta={})
     changed = max(time for time, _ in stamp(folder)) / 1e9
     try:

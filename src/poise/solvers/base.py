@@ -43,8 +43,11 @@ class LocalSGD:
             f"{name}: exactly one of steps and epochs is required",
             "give either steps= or epochs=",
         )
-        option = "steps" if self.epochs is None else "epochs"
-        work = self.steps if self.epochs is None else self.epochs
+        option = "steps"
+        work: float | None = self.steps
+        if self.epochs is not None:
+            option = "epochs"
+            work = self.epochs
         require(
             work is not None and work >= 1,
             f"{name}: {option} must be at least 1, not {work}",

@@ -59,7 +59,7 @@ def check_aggregator(
         setting: the setting that it must accept; eight clients by default.
         seed: of the random updates and weights.
     """
-    fits(aggregator, setting_of() if setting is None else setting)
+    fits(aggregator, setting or setting_of())
     rng = generator(seed, "aggregator")
     for dtype in (torch.float32, torch.float64):
         for rows in (1, 2, 6, 7):

@@ -52,7 +52,7 @@ def check_sampler(
         symmetric: whether permuting the importance must permute the statistics.
         replacement: false if ``fit`` must refuse m above the number of clients.
     """
-    where = setting_of() if setting is None else setting
+    where = setting or setting_of()
     fits(sampler, where)
     holds(
         set(sampler.needs) <= LOSS_REPORTS | {"gradients"},

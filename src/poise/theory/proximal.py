@@ -86,13 +86,14 @@ def fedprox_bound(
 
 
 def _conditions(problem: Problem, rate: Rate) -> tuple[Assumption, ...]:
-    fixed = "learning rate 1/(2 (α + L) E)"
-    falling = "learning rates 4/(μ E (8 (α + L)/μ + t)) in round t"
+    rates = "learning rate 1/(2 (α + L) E)"
+    if rate != "fixed":
+        rates = "learning rates 4/(μ E (8 (α + L)/μ + t)) in round t"
     return (
         problem.strongly_convex(),
         problem.bounded(),
         Assumption("all clients take part, with weights p"),
-        Assumption(fixed if rate == "fixed" else falling),
+        Assumption(rates),
     )
 
 
@@ -181,7 +182,9 @@ def best_steps(problem: Problem, beta: float = 1.0) -> float:
         "the best number of steps needs a gradient bound G^2 above 0",
         "give gradient=",
     )
-    factor = 1.0 if beta == 1 else 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
+    factor = 1.0
+    if beta != 1:
+        factor = 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
     gain = (
         problem.squares * problem.noise + 6 * problem.smoothness * problem.heterogeneity
     )

@@ -89,16 +89,21 @@ def skew_bound(
     mu = problem.convexity
     shift = 4 * L / mu
     late = iterations + shift
-    drift = inf if lowest <= 0 else 4 * L / (3 * mu**2 * lowest)
-    tail = inf if lowest <= 0 else max(highest / lowest - 1, 0.0)
+    if lowest <= 0:
+        drift = inf
+        tail = inf
+    else:
+        drift = 4 * L / (3 * mu**2 * lowest)
+        tail = max(highest / lowest - 1, 0.0)
+    error = 0.0
+    if problem.heterogeneity:
+        error = 8 * L * problem.heterogeneity / (3 * mu) * tail
     values = {
         "drift": drift * 32 * steps**2 * problem.gradient / late,
         "noise": drift * problem.noise / late,
         "heterogeneity": 8 * L**2 * problem.heterogeneity / mu**2 / late,
         "start": L * shift * problem.distance / 2 / late,
-        "error": 8 * L * problem.heterogeneity / (3 * mu) * tail
-        if problem.heterogeneity
-        else 0.0,
+        "error": error,
     }
     return Terms(
         "loss gap with skewed weights",

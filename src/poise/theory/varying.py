@@ -80,8 +80,7 @@ def varying_bound(
     drawn = 0.0 if cohort is None else 4 / cohort
     shift = max(8 * L / mu, steps) - 1
     late = shift + iterations
-    power = 1 if printed else 2
-    factor = 1 if printed else 2
+    power = factor = 1 if printed else 2
     rho: Floats = np.asarray(largest, dtype=np.float64)
     scale = 2 * L / mu**2 / late
     values = {

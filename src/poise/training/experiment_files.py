@@ -59,7 +59,9 @@ def options_in(experiment: Experiment, seed: int) -> RunOptions:
 
 def backend_in(written: str | Mapping[str, Any]) -> BackendPart:
     """Return the backend of a file, from its name or its table."""
-    table = {"name": written} if isinstance(written, str) else written
+    table = written
+    if isinstance(written, str):
+        table = {"name": written}
     if not isinstance(table, Mapping):
         raise InvalidOption(
             f"backend must be a name or a table, not {written!r}",

@@ -177,7 +177,9 @@ def begin(
         )
         prepared = replace(prepared, composition=composition)
     meta, arrays = prepared.facts()
-    folder = None if out is None else Path(out)
+    folder = None
+    if out is not None:
+        folder = Path(out)
     ledger = Ledger.create(folder, meta, arrays, meta["experiment"])
     with _closed_on_error(ledger):
         ledger.start(state.theta)
@@ -387,12 +389,13 @@ def _run_rounds(
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
-    """Return a function that records each new finding of the live audit, and warns of it."""
+    """Return a function that records each new finding of the live audit and warns."""
     recorded_events = set(ledger.events())
 
     def announce() -> None:
-        findings = history.watch.news if isinstance(history.watch, LiveAudit) else ()
-        for finding in findings:
+        if not isinstance(history.watch, LiveAudit):
+            return
+        for finding in history.watch.news:
             if finding not in recorded_events:
                 recorded_events.add(finding)
                 ledger.event(finding)

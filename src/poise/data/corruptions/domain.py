@@ -67,11 +67,9 @@ class Domain:
         )
         if callable(self.transforms):
             return
-        names = (
-            (self.transforms,)
-            if isinstance(self.transforms, str)
-            else tuple(self.transforms)
-        )
+        names = self.transforms
+        if isinstance(names, str):
+            names = (names,)
         require(len(names) > 0, "domain: transforms is empty", where="transforms")
         for name in names:
             if name not in TRANSFORMS:

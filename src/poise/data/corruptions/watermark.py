@@ -74,7 +74,9 @@ class Watermark:
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
         """Return the pixels of each client, (m, pixels), numbered along a row-major channel."""
-        owners = clients if self.groups is None else clients % self.groups
+        owners = clients
+        if self.groups is not None:
+            owners = clients % self.groups
         return permutations(
             keys(self.seed, "watermark", owners), _places(shape), self.pixels
         )
@@ -89,9 +91,11 @@ class Watermark:
         shape = copy.samples.shape
         flat = copy.samples.raw.view(len(copy.rows), -1, _places(shape))
         marks = self.places(clients, shape)
-        marked = None if self.clients is None else set(self.clients)
+        marked = set(clients.tolist())
+        if self.clients is not None:
+            marked.intersection_update(self.clients)
         for k, client in enumerate(clients.tolist()):
-            if marked is None or client in marked:
+            if client in marked:
                 start = copy.offsets[k]
                 end = copy.offsets[k + 1]
                 flat[start:end, :, marks[k]] = span[1]

@@ -46,7 +46,9 @@ def by_key(
         f"the largest has {sizes.max()}",
         where="min_samples",
     )
-    wanted = len(kept) if clients is None else int(clients)
+    wanted = len(kept)
+    if clients is not None:
+        wanted = int(clients)
     require(wanted >= 1, f"clients = {clients!r} must be at least 1", where="clients")
     require(
         wanted <= len(kept),

@@ -92,7 +92,8 @@ def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
     )
     if given.ndim == 2 and given.shape[1] == 2:
         given = repeated(given, clients, "sizes")
-    given = np.broadcast_to(given, (clients,)) if given.ndim == 0 else given
+    if given.ndim == 0:
+        given = np.broadcast_to(given, (clients,))
     require(
         given.shape == (clients,),
         f"sizes has shape {given.shape}, but there are {clients} clients",

@@ -54,7 +54,9 @@ def shards(
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "shards")
-    size = max(1, len(labels) // (2 * number)) if shard_size is None else shard_size
+    size = shard_size
+    if size is None:
+        size = max(1, len(labels) // (2 * number))
     require(
         isinstance(size, int | np.integer) and size >= 1,
         f"shard_size = {size!r} must be at least 1",

@@ -133,8 +133,12 @@ def imbalanced(
     size = None
     if equal_sizes:
         size = _equal_size(n_max, samples_per_client, classes=classes)
-    top = n_max if samples_per_client is None else samples_per_client // classes
-    n_top = 100 if top is None else top
+    if samples_per_client is not None:
+        n_top = samples_per_client // classes
+    elif n_max is not None:
+        n_top = n_max
+    else:
+        n_top = 100
     rule = Thinning(
         choices, n_top, classes=classes, seed=seed, size=size, own_order=own_order
     )
@@ -160,8 +164,10 @@ def imbalanced(
 def _ratios_to_draw_from(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
     """Return the given ratio or ratios, or the seven of the paper."""
     if ratio is not None:
-        return np.array([ratio], dtype=np.float64)
-    return np.array(RATIOS if ratios is None else ratios, dtype=np.float64)
+        ratios = [ratio]
+    elif ratios is None:
+        ratios = RATIOS
+    return np.array(ratios, dtype=np.float64)
 
 
 def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int) -> int:
@@ -171,7 +177,9 @@ def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int)
         "give samples_per_client instead",
         where="n_max",
     )
-    size = 100 if samples_per_client is None else samples_per_client
+    size = 100
+    if samples_per_client is not None:
+        size = samples_per_client
     require(
         size >= classes,
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -86,16 +87,16 @@ def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
             torch.from_numpy(x[rows]).float(), torch.from_numpy(y[rows]), classes=2
         )
 
-    held = bool(test.any())
-    return Source(
+    source = Source(
         "heart-disease",
         pool(~test),
-        pool(test) if held else None,
         keys=keys[~test],
-        test_keys=keys[test] if held else None,
         key_names=tuple(HOSPITALS),
         notes="records incomplete in the first ten columns are dropped",
     )
+    if test.any():
+        return replace(source, test=pool(test), test_keys=keys[test])
+    return source
 
 
 def read_hospital(path: Path) -> tuple[Floats, Ints]:

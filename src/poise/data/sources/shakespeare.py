@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -95,19 +96,18 @@ def _load(
     test, test_rows, test_keys = windows(
         [roles[name][cuts[name] :] for name in names], window, stride
     )
-    held = len(test_rows) > 0
-    return Source(
+    source = Source(
         "shakespeare",
         train,
-        test if held else None,
         rows=rows,
-        test_rows=test_rows if held else None,
         keys=keys,
-        test_keys=test_keys if held else None,
         key_names=names,
         notes=f"{len(names)} roles of at least {min_characters} characters; not "
         "LEAF's edition",
     )
+    if len(test_rows):
+        return replace(source, test=test, test_rows=test_rows, test_keys=test_keys)
+    return source
 
 
 def windows(
