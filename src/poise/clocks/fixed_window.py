@@ -16,7 +16,7 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "fixed-window")
 class FixedWindow(Paced):
-    """FedFix: window k ends at ``k dt``, and the server then aggregates all answers in it.
+    """FedFix: window k ends at ``k dt``; the server then aggregates its answers.
 
     An answer exactly at the end belongs to the window that ends there. A window without
     answers is an aggregation that keeps the model. A client that answered waits for the

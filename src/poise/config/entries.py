@@ -1,4 +1,4 @@
-"""Options on command lines, in forms and in the JSON API, derived from their declarations."""
+"""Options on command lines, in forms and in the JSON API, from their declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OptionEntry:
 
     @property
     def key(self) -> str:
-        """The name in forms and in the JSON API; ``--key`` with dashes on a command line."""
+        """The name in forms and the JSON API; with dashes, that of the flag."""
         return self.option.key
 
     @property
@@ -57,7 +57,7 @@ class OptionEntry:
 
     @property
     def default(self) -> Any:
-        """The value of an option that is left out; None if the training may have declared it."""
+        """The value of an option left out; None if the training may declare it."""
         if self.is_switch:
             return False
         if self.option.declared.inherits:

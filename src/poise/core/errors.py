@@ -88,7 +88,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def require(condition: bool, message: str, hint: str = "", *, where: str = "") -> None:
-    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the wrong option."""
+    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the option."""
     if not condition:
         raise InvalidOption(message, hint, where=(where,) if where else ())
 

@@ -102,7 +102,7 @@ class Option:
         return tuple(choices)
 
     def checked(self, value: Any) -> Any:
-        """Return the value as plain Python data; raise if its type or range is wrong."""
+        """Return the value as plain Python data; raise if type or range is wrong."""
         if not fits(value, self.type):
             raise self._wrong_type(value)
         value = plain(value)
@@ -157,13 +157,13 @@ class Option:
 
 
 def option(default: Any = MISSING, help: str = "", **more: Any) -> Any:
-    """Declare an option as a field of a dataclass; ``more`` goes to `OptionDeclaration`."""
+    """Declare an option as a dataclass field; ``more`` goes to `OptionDeclaration`."""
     declaration = OptionDeclaration(help, **more)
     return dataclasses.field(default=default, metadata={"declared": declaration})
 
 
 def options_of(kind: type) -> dict[str, Option]:
-    """Return the options that a dataclass declares, by name, in the order of its fields."""
+    """Return the options that a dataclass declares, by name, in their order."""
     hints = get_type_hints(kind)
     options = {}
     for field in dataclasses.fields(kind):
@@ -181,14 +181,14 @@ def values_of(instance: DataclassInstance) -> dict[str, Any]:
 
 
 def check_options(instance: DataclassInstance) -> None:
-    """Check every option of a frozen dataclass, and replace its values by plain Python data."""
+    """Check all options of a frozen dataclass, and make their values plain Python."""
     values = values_of(instance)
     for name, declared in options_of(type(instance)).items():
         object.__setattr__(instance, name, declared.checked(values[name]))
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], title: str) -> None:
-    """Raise for a key of a table that is not an option; ``title`` names the table in the error."""
+    """Raise for a key of a table that is no option; ``title`` names the table."""
     names = list(known)
     for key in table:
         if key not in names:
@@ -215,7 +215,7 @@ def plain(value: Any) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has the annotated type; a whole number is a number, a bool is not."""
+    """Return whether a value has the annotated type; a bool is no whole number."""
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -248,7 +248,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _item_type(hint: Any) -> Any:
-    """Return the item type of a sequence of numbers or texts; Any for every other sequence."""
+    """Return the item type of a sequence of numbers or texts; Any for all others."""
     kinds = [kind for kind in get_args(hint) if kind is not Ellipsis]
     if len(kinds) == 1 and kinds[0] in (int, float, str):
         return kinds[0]

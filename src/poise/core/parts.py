@@ -41,7 +41,7 @@ OURS = "poise."
 """The prefix of poise's own modules."""
 
 OWN = ":"
-"""Separates module and class in the name of an object whose class is not a declared part."""
+"""Separates module and class in the name of an object that is no declared part."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -111,7 +111,7 @@ def parts_of(slot: str) -> dict[str, type]:
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``; ``title`` names the table in errors."""
+    """Make a part from ``{"name": …, option: value, …}``; errors name ``title``."""
     title = title or f"[{slot}]"
     options = dict(table)
     cls = _class_named(options.pop("name", None), slot, title)
@@ -201,7 +201,7 @@ def is_part(value: object) -> TypeGuard[Part]:
 
 
 def _rebuilding_class(instance: object) -> type | None:
-    """Return the declared class that rebuilds an equivalent object; None if there is none."""
+    """Return the declared class that rebuilds an equivalent object, or None."""
     if not is_part(instance):
         return None
     cls: Any = _register.get(instance.slot, {}).get(instance.name)

@@ -1,4 +1,4 @@
-"""The catalogue of data sets: paths, sizes, checksums and download addresses of their files."""
+"""The catalogue of data sets: paths, sizes, checksums and addresses of their files."""
 
 from __future__ import annotations
 

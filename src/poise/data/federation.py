@@ -221,7 +221,7 @@ def _sorted(
     rule: PartitionRule | None,
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the options into those of the partition and those of the source, and check them."""
+    """Split the options into those of partition and source, and check them."""
     first = "a list of index arrays"
     if isinstance(partition, str):
         first = f"partition {partition!r}"
@@ -308,7 +308,7 @@ def _spec(
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return the arguments that make this federation again, without defaults and corruptions."""
+    """Return the arguments that make this federation again, without corruptions."""
     if not isinstance(source, str) or not isinstance(partition, str):
         return None
     chosen = {

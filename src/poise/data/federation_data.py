@@ -74,7 +74,7 @@ class Federation:
 
     @property
     def members(self) -> Ints:
-        """The owner number of each client in the holdings, (N,): 0 to N - 1 before `without`."""
+        """The owner number of each client, (N,): 0 to N - 1 before `without`."""
         if self.chosen is None:
             return np.arange(self.clients)
         return self.chosen
@@ -101,7 +101,7 @@ class Federation:
 
     @cached_property
     def importance(self) -> Floats:
-        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by their sum."""
+        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers, scaled."""
         if not isinstance(self.weighing, str):
             given = self._of_chosen(self.weighing)
             return _frozen(given / given.sum())
@@ -110,7 +110,7 @@ class Federation:
         return _frozen(self.sizes / self.sizes.sum())
 
     def _of_chosen(self, values: NDArray[Number]) -> NDArray[Number]:
-        """Return the values of this federation's clients, from those of all holdings."""
+        """Select the entries of this federation's clients from those of all owners."""
         if self.chosen is None:
             return values
         return values[self.chosen]
@@ -137,7 +137,7 @@ class Federation:
 
     @cached_property
     def _everyone(self) -> Shards:
-        """The samples of all clients, corrupted once; without owners that are not clients."""
+        """The samples of all clients, corrupted once; other owners are left out."""
         return self._corrupt(self._plain(self.members), self.members, self.corruptions)
 
     def shards(self, clients: Sequence[int] | Ints) -> Shards:
@@ -181,7 +181,7 @@ class Federation:
         return given.astype(np.int64)
 
     def label_counts(self) -> Ints:
-        """Return the number of samples per client and class, by the clients' labels, (N, C).
+        """Return the number of samples per client and class, as labelled, (N, C).
 
         >>> from poise.data import federation
         >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
@@ -203,7 +203,7 @@ class Federation:
         return counted.reshape(self.clients, self.classes)
 
     def traits(self) -> dict[str, Floats]:
-        """Return the numbers by which clients differ by design, (N,) each; may be empty.
+        """Return the numbers by which clients differ by design, (N,) each.
 
         Names are ``imbalance ratio`` and ``flip ratio``.
 
@@ -249,7 +249,7 @@ class Federation:
         return self.client_tests is not None
 
     def client_test_shards(self, clients: Sequence[int] | Ints) -> Shards:
-        """Return the test samples of these clients, one after the other; a client may have none."""
+        """Return the test samples of these clients in turn; clients may have none."""
         if self.client_tests is None:
             raise InvalidOption(
                 "the clients of this federation have no test samples of their own",
@@ -311,7 +311,7 @@ class Federation:
         return replace(self, spec=spec, corruptions=(*self.corruptions, corruption))
 
     def without(self, clients: Sequence[int] | Ints) -> Federation:
-        """Return the federation without these clients; the others move up, in order (`members`).
+        """Return the federation without these clients; others move up (`members`).
 
         >>> from poise.data import federation
         >>> left = federation("digits", clients=5).without([1, 3])

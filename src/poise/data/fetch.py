@@ -1,4 +1,4 @@
-"""Download data sets from their official addresses, and verify files by their checksums."""
+"""Download data sets from their official addresses, and verify their checksums."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def listing() -> list[DatasetStatus]:
 
 
 def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
-    """Return the status of the first complete variant, or of the one that `fetch` downloads."""
+    """Return the status of the first complete variant, or of the one to download."""
     for files in data.variants:
         at = locate(files)
         if at is not None:
@@ -68,7 +68,7 @@ def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
 
 
 def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
-    """Return the status of a data set whose files the user makes; it is present with its folder."""
+    """Return the status of a data set that the user makes: present with its folder."""
     for place in folders():
         folder = place / data.folder
         if folder.is_dir():
@@ -78,7 +78,7 @@ def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
 
 
 def _status(data: DatasetEntry, at: Path | None, size: int) -> DatasetStatus:
-    """Return a line of the listing; ``at`` is the data folder that holds the data set."""
+    """Return a line of the listing; ``at`` is the folder with the data set."""
     return DatasetStatus(
         name=data.name,
         about=data.about,
@@ -115,7 +115,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
 def fetch(
     name: str, folder: str | Path | None = None, progress: Progress | None = None
 ) -> list[Path]:
-    """Download the missing files of a data set, check all files, and return their paths.
+    """Download the missing files of a data set, check all, and return their paths.
 
     `fetch` writes a file to ``….part``, compares size and checksum, and then renames
     it. An interrupted download continues where it stopped.
@@ -157,7 +157,7 @@ def fetch(
 
 
 def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> Path:
-    """Return the path of a file, downloaded from the first working address if it is missing."""
+    """Return the path of a file, downloaded from the first address that works."""
     path = folder / file.path
     if path.is_file() and checksum(path, file.algorithm) == file.digest:
         report(path.stat().st_size)
@@ -181,7 +181,7 @@ def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> 
 def download(
     address: str, path: Path, file: DataFile, report: Callable[[int], None]
 ) -> Path:
-    """Download ``address`` to ``path``, continuing a ``.part`` file if the server supports it.
+    """Download ``address`` to ``path``; continue a ``.part`` file if possible.
 
     A finished part with a wrong checksum is deleted, so that the next try starts
     afresh.

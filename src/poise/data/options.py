@@ -26,7 +26,7 @@ _NUMBERS: dict[Any, tuple[type, ...]] = {
 
 
 def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
-    """Return the options of a function or class, without those that the caller supplies.
+    """Return the options of a function or class, without those the caller supplies.
 
     >>> def rule(labels, clients, *, alpha=1.0): ...
     >>> option_names(rule, "labels", "clients")
@@ -40,7 +40,7 @@ def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
 def check_options(
     taker: Callable[..., Any], options: Mapping[str, Any], label: str
 ) -> None:
-    """Raise `InvalidOption` for a value that does not fit the annotation of its parameter.
+    """Raise `InvalidOption` for a value that does not fit its annotation.
 
     >>> def rule(*, alpha: float = 1.0): ...
     >>> check_options(rule, {"alpha": "x"}, "rule")
@@ -86,7 +86,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def named(name: object, register: Mapping[str, Registered], label: str) -> Registered:
-    """Return the entry of a register, or raise `InvalidOption` with the nearest name."""
+    """Return the entry of a register; raises `InvalidOption` with the nearest name."""
     if not isinstance(name, str) or name not in register:
         raise InvalidOption(
             f"unknown {label} {name!r}",
@@ -99,7 +99,7 @@ def named(name: object, register: Mapping[str, Registered], label: str) -> Regis
 def sort_options(
     options: Mapping[str, Any], takers: Mapping[str, list[str]], others: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """Assign every option to the first taker that has it; an unknown option raises an error.
+    """Assign every option to the first taker that has it; raises for unknown ones.
 
     >>> takers = {"rule": ["alpha"], "source": ["by", "alpha"]}
     >>> sort_options({"alpha": 1, "by": "writer"}, takers, [])

@@ -13,7 +13,7 @@ _MOST_COUNTED = 1_000
 
 
 def describe(fed: Federation) -> str:
-    """Describe source, partition, sizes, classes, test data and corruptions, one per line.
+    """Describe source, partition, sizes, classes, test data, corruptions: one per line.
 
     >>> from poise.data import federation
     >>> print(describe(federation("digits", clients=4)))  # doctest: +ELLIPSIS

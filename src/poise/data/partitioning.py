@@ -30,7 +30,7 @@ request; both take options."""
 def subset(
     pool: Source, samples: int | None, test_samples: int | None, seed: int
 ) -> Source:
-    """Return the source with class-balanced random subsets of these sizes; None keeps all."""
+    """Return the source with class-balanced random subsets; None keeps all samples."""
     if samples is not None:
         rows = _positions(pool.train, pool.rows)
         with errors_at("samples"):
@@ -77,7 +77,7 @@ def deal(
     seed: int,
     options: dict[str, Any],
 ) -> tuple[Holdings, Ints | None]:
-    """Return the rows of each client, and for natural clients the key of each client."""
+    """Return the rows of each client, and the keys of natural clients."""
     rows = _positions(pool.train, pool.rows)
     if rule is None:
         indices = _index_arrays(partition, clients, available=len(rows))

@@ -65,7 +65,7 @@ def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
 
 
 def _lanczos(rows: Floats, start: Floats) -> Floats:
-    """Return the first right-singular vector by Lanczos iteration on the shorter side."""
+    """Return the first right-singular vector, by Lanczos on the shorter side."""
     wide = rows.shape[0] < rows.shape[1]
     v0 = rows @ start if wide else start
     return np.asarray(svds(rows, k=1, v0=v0)[2][0])
@@ -74,7 +74,7 @@ def _lanczos(rows: Floats, start: Floats) -> Floats:
 def _power_iteration(
     rows: Floats, start: Floats, iterations: int = 60
 ) -> Floats | None:
-    """Return the limit of v <- X'X v, of length 1; None where it does not converge in time."""
+    """Return the limit of v <- X'X v, of length 1; None if it converges too slowly."""
     table = torch.from_numpy(rows)
     v = torch.from_numpy(start / np.linalg.norm(start))
     with one_thread():  # a second thread only slows products of this size
@@ -138,7 +138,7 @@ def _classes(federation: ReadableFederation) -> int:
 
 
 def _symbols(federation: ReadableFederation) -> int:
-    """Return the number of different characters in texts; 0 where samples are not texts."""
+    """Return the number of different characters in texts; 0 for other samples."""
     first = np.asarray(federation.client(0)[0])
     if not np.issubdtype(first.dtype, np.integer):
         return 0

@@ -24,7 +24,7 @@ TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
 
 @dataclass(frozen=True)
 class Domain:
-    """Transform each client's features, and its own test samples, by a transform drawn for it.
+    """Transform each client's training and test features by a transform drawn for it.
 
     With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate``
     by 90°, 180° or 270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid);

@@ -16,7 +16,7 @@ from poise.data.corruptions.corruption import Span, copied
 
 @dataclass(frozen=True)
 class Watermark:
-    """Set ``pixels`` random pixels of all samples of a client to the maximum of the data set.
+    """Set ``pixels`` random pixels of a client's samples to the data set's maximum.
 
     A pixel of an image (C, H, W) is one position in all channels; of other features,
     one entry. The clients' own test samples and the federation's stay unchanged.
@@ -73,7 +73,7 @@ class Watermark:
             )
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
-        """Return the pixels of each client, (m, pixels), numbered along a row-major channel."""
+        """Return the pixels of each client, (m, pixels), in row-major numbers."""
         owners = clients
         if self.groups is not None:
             owners = clients % self.groups

@@ -165,7 +165,7 @@ def equal_counts(ratios: Floats, classes: int, size: int) -> Ints:
 
 
 def largest_n_max(ratios: Floats, room: Ints) -> int:
-    """Return the largest n_max for which all clients fit into the classes; at least 1."""
+    """Return the largest n_max, at least 1, with which all clients fit."""
     low = 1
     high = max(1, int(room[0]) // len(ratios))
     while low < high:

@@ -29,7 +29,7 @@ def shards(
     sizes: Sizes = None,
     deal: str = "even",
 ) -> list[Ints]:
-    """Sort by label, cut into contiguous shards of ``shard_size``, and deal the shards at random.
+    """Sort by label, cut into shards of ``shard_size``, and deal these at random.
 
     Every client gets at least one shard; the last shard may be shorter. With
     ``deal="even"`` shard counts differ by at most one. With ``deal="random"`` every

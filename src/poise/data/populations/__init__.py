@@ -62,7 +62,7 @@ def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Populat
 def dirichlet(
     request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100
 ) -> Population:
-    """Give each client ``samples_per_client`` samples in class proportions drawn from Dir(α·1).
+    """Give clients ``samples_per_client`` samples, with class shares from Dir(α·1).
 
     Source: [Fraboni 2023, §3.6].
     """
@@ -101,7 +101,7 @@ def imbalanced(
     equal_sizes: bool = False,
     own_order: bool = False,
 ) -> Population:
-    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn per client.
+    """Give n_max · r^{c/(K-1)} samples of class c of K; r is given or drawn per client.
 
     The size of a client depends on its r: it owns ``n_max`` samples of class 0, or
     ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With

@@ -26,7 +26,7 @@ def arrays(
     normalize: str | None = None,
     vocabulary: int | None = None,
 ) -> Source:
-    """Return a source of ``(x, y)``: classification if y holds integers, else regression.
+    """Return a source of ``(x, y)``: classification for integers y, else regression.
 
     uint8 features are stored as bytes and reach the model as x/255; all others are
     float32. NaN and infinity raise `InvalidOption`.

@@ -40,7 +40,7 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
         size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of
             blocks of pixels.
 
-    >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
+    >>> cifar10(version="subset").notes  # doctest: +NEEDS_DATA
     'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
 
     Source: [Krizhevsky 2009]; used in [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni
@@ -78,7 +78,7 @@ def _pools(
 
 
 def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
-    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey values.
+    """Reduce images (n, C, h, h) to means of h/size pixels, in whole grey values.
 
     >>> reduced(np.array([[[[0, 4], [8, 8]]]], np.uint8), 1).item()
     5

@@ -30,7 +30,7 @@ _KEYS = ("users", "num_samples", "user_data")
 
 
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
-    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples, if any.
+    """The users of LEAF's ``train/*.json``; ``test/*.json``, if any, is held out.
 
     A file is
     ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y": […]}}}``.
@@ -47,8 +47,8 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
         classes: number of classes; a larger label raises `DataError`. Not used with
             ``digits``.
 
-    >>> fed = federation("leaf", "by-key", digits=True)                       # doctest: +SKIP
-    >>> fed.names[0]                                                          # doctest: +SKIP
+    >>> fed = federation("leaf", "by-key", digits=True)  # doctest: +SKIP
+    >>> fed.names[0]  # doctest: +SKIP
     'f0000_14'
 
     Source: [Caldas 2018]; FEMNIST's digits, [Buttaci 2024, §3.4.2 and §4.5.2].
@@ -170,7 +170,7 @@ def _users(paths: Iterable[Path]) -> Iterator[User]:
 
 
 def _kept(user: User, digits: bool, classes: int) -> User:
-    """Return the user with the samples of the chosen classes, after checking the labels."""
+    """Return the user with the samples of the chosen classes; checks the labels."""
     if digits:
         chosen = (user.y >= 0) & (user.y < DIGITS)
         return User(user.name, user.x[chosen], user.y[chosen], user.path)
@@ -210,7 +210,7 @@ def _values(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def read_users(path: Path) -> list[User]:
-    """Return the users of a file in LEAF's format; a defect raises `DataError` with its place."""
+    """Return the users of a LEAF file; `DataError` names the place of a defect."""
     try:
         held = json.loads(path.read_bytes())
     except OSError as error:
