@@ -108,7 +108,7 @@ class OptionEntry:
         """The option's name in a sentence."""
         return self.key.replace("_", " ")
 
-    def as_text(self, value: Any) -> str:
+    def as_text(self, value: object) -> str:
         """Return a value as a form shows it; empty if it is not given."""
         if value is None or value is False:
             return ""
@@ -116,7 +116,7 @@ class OptionEntry:
             return "on"
         return f"{value}"
 
-    def arguments(self, value: Any) -> list[str]:
+    def arguments(self, value: object) -> list[str]:
         """Return the option's arguments on a command line; none for its default."""
         if value == self.default and not self.option.required:
             return []
@@ -124,7 +124,7 @@ class OptionEntry:
             return [self.flag]
         return [self.flag, str(value)]
 
-    def value(self, given: Any) -> Any:
+    def value(self, given: object) -> Any:
         """Return the field's value for the value that a user gave."""
         declared = self.option.declared
         if declared.switch is not None:
@@ -137,13 +137,13 @@ class OptionEntry:
 def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry]:
     """Return the options of a dataclass by key, required ones first."""
     left_out = set(without)
-    found = [
+    entries = [
         OptionEntry(option)
         for name, option in options_of(kind).items()
         if name not in left_out
     ]
-    found.sort(key=lambda entry: not entry.option.required)
-    return {entry.key: entry for entry in found}
+    entries.sort(key=lambda entry: not entry.option.required)
+    return {entry.key: entry for entry in entries}
 
 
 def values_of(

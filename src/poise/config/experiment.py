@@ -154,7 +154,7 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
                 )
 
 
-def _has_huge_integer(value: Any) -> bool:
+def _has_huge_integer(value: object) -> bool:
     """Return whether a value contains an integer beyond 64 bits."""
     if isinstance(value, dict):
         return any(_has_huge_integer(item) for item in value.values())

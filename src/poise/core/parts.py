@@ -137,7 +137,7 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
     return cls(**values)
 
 
-def _class_named(name: Any, slot: str, title: str) -> type:
+def _class_named(name: object, slot: str, title: str) -> type:
     """Return the registered class of a name in an experiment file."""
     known = parts_of(slot)
     if name is None:
@@ -219,7 +219,7 @@ def _required(f: dataclasses.Field[Any]) -> bool:
     return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     """Convert arrays and lists to tuples, and NumPy numbers to Python numbers."""
     if isinstance(value, np.ndarray | np.generic):
         return _frozen(value.tolist())
@@ -228,7 +228,7 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Convert a value to one that an experiment file can hold."""
     if is_part(value):
         return {"slot": value.slot, **describe(value)}
@@ -237,7 +237,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _revive(value: Any) -> Any:
+def _revive(value: object) -> Any:
     """Build the nested parts inside a value of an experiment file."""
     if isinstance(value, Mapping) and "slot" in value and "name" in value:
         table = {key: option for key, option in value.items() if key != "slot"}

@@ -55,7 +55,7 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
     warnings.warn(
         f"{type(weighting).__name__}.coefficients(base, **reports) is the old signature: "
         "write coefficients(self, updates), with poise.core.round_updates.RoundUpdates",
-        FutureWarning,  # Python would hide a DeprecationWarning from the author of the weighting
+        FutureWarning,  # Python hides a DeprecationWarning from the weighting's author
         stacklevel=2,
     )
     by_name: Callable[..., Floats] = weighting.coefficients
@@ -65,9 +65,9 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
 
 
 @lru_cache
-def _takes_columns(kind: type) -> bool:
+def _takes_columns(kind: type[Weighting]) -> bool:
     """Return whether a class of weightings has the old signature with keywords."""
-    method = unwrap(vars(kind).get("coefficients") or kind.coefficients)  # type: ignore[attr-defined]
+    method = unwrap(vars(kind).get("coefficients") or kind.coefficients)
     _, first, *others = signature(method).parameters.values()
     if first.name in ("base", "updates"):
         return first.name == "base"

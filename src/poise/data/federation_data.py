@@ -369,7 +369,7 @@ def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
     return Shards(pool, torch.from_numpy(rows), labels, offsets)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Convert a value to types that an experiment file can hold.
 
     >>> plain((np.float64(0.5), np.arange(2)))

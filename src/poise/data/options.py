@@ -59,13 +59,13 @@ def check_options(
             )
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def _kinds(hint: object) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
 
 
-def _words(kind: Any) -> list[str]:
+def _words(kind: object) -> list[str]:
     if get_origin(kind) is Literal:
         return [repr(choice) for choice in get_args(kind)]
     if kind in _WORDS:
@@ -73,7 +73,7 @@ def _words(kind: Any) -> list[str]:
     return []
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: object, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if kind in _NUMBERS:

@@ -82,13 +82,13 @@ class ClientBatch:
             return []
         singles = []
         for k in range(len(self.rows)):
-            one = slice(k, k + 1)
+            row = slice(k, k + 1)
             singles.append(
                 ClientBatch(
-                    rows=self.rows[one],
-                    clients=self.clients[one],
-                    versions=self.versions[one],
-                    streams=self.streams[one],
+                    rows=self.rows[row],
+                    clients=self.clients[row],
+                    versions=self.versions[row],
+                    streams=self.streams[row],
                 )
             )
         return singles

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Restart:
-    """The state to resume from after ``index`` aggregations; from the start if theta is None."""
+    """The state to resume from after ``index`` aggregations; no theta: the start."""
 
     index: int
     theta: Vector | None
@@ -46,7 +46,7 @@ UNREADABLE = (
 
 
 def good_entries(database: sqlite3.Connection) -> tuple[list[LedgerEntry], str]:
-    """Read the records up to the first missing, damaged or altered one, and describe that one.
+    """Read the records up to the first bad one, and describe that one.
 
     The description is empty where all records are good.
     """
@@ -161,7 +161,7 @@ def _recorded_meta(ledger: Ledger) -> dict[str, str]:
 def _last_restart(
     ledger: Ledger, entries: list[LedgerEntry], initial: str | None
 ) -> tuple[Restart, str]:
-    """Find the newest round whose model, server state and models in flight can all be read.
+    """Find the newest round whose model, server state and models in flight exist.
 
     Also return the first problem that made it skip a newer round.
     """
@@ -182,7 +182,7 @@ def _last_restart(
 def _restart_at(
     ledger: Ledger, entries: list[LedgerEntry], initial: str | None
 ) -> Restart:
-    """Read the state after these rounds; raise `LedgerError` where a file cannot be read."""
+    """Read the state after these rounds; raise `LedgerError` for unreadable files."""
     index = len(entries)
     record = entries[-1].record
     hashes = entries[-1].hashes

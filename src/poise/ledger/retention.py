@@ -45,7 +45,7 @@ class Retention:
         ] = {}  # by client beyond the limit: the last version within it
 
     def follow(self, record: Record) -> None:
-        """Take in a record: update which clients are beyond the limit, and their restart model."""
+        """Take in a record: update the clients beyond the limit, and their restart."""
         if self.keep != "unlearnable":
             return
         all_changed = self._psi.add(record) != 1

@@ -33,7 +33,7 @@ class _Round:
         return quietly(call, aggregator, f"combines {len(self.weights)} rows")
 
     def differs(self, direction: Vector, wanted: Vector) -> float:
-        """Return the largest difference, as a multiple of the tolerance of this round."""
+        """Return the largest difference, as a multiple of this round's tolerance."""
         scale = float(self.weights.sum()) * float(self.deltas.abs().max())
         return (
             float((direction - wanted).abs().max())

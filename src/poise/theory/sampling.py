@@ -10,7 +10,7 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
-    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling is better iff the first is not larger.
+    """``(sum p_i^2, 1/(N - m + 1))``: uniform is better iff the first is not larger.
 
     "Better" compares the bounds of uniform and MD sampling.
 

@@ -15,7 +15,7 @@ def speed_and_error(
     losses_at_optimum: ArrayLike,
     floors: ArrayLike,
 ) -> tuple[float, float]:
-    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the optimum.
+    """``(Omega, Gamma)``: weighted loss gaps during a run, and at the optimum.
 
     Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) -
     F_i*).

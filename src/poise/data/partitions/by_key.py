@@ -19,7 +19,7 @@ def by_key(
     pick: str = "first",
     min_samples: int = 1,
 ) -> tuple[list[Ints], Ints]:
-    """Return the index array of each key (speaker, writer, …), and the key of each client.
+    """Return the index array of each client (speaker, writer, …), and its key.
 
     Args:
         keys: the key of each sample, (n,), whole numbers.

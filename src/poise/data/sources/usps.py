@@ -71,7 +71,7 @@ def _from_libsvm(folder: Path, normalize: str) -> tuple[Samples, Samples]:
 
 
 def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
-    """Return integer images (rows, 1, 16, 16) and digits of ``label 1:v … 256:v`` lines.
+    """Return integer images (rows, 1, 16, 16) and digits, from ``label 1:v … 256:v``.
 
     LIBSVM's label is digit + 1; a missing column holds 0.
     """
