@@ -3,19 +3,34 @@
 import doctest
 import os
 from collections import Counter
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-collect_ignore = (
-    [] if find_spec("flwr") else ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
-)
-collect_ignore_glob = (
-    [] if find_spec("fastapi") and find_spec("jinja2") else ["src/poise/apps/ui/*", "tests/ui/*"]
-)
+SOURCE = Path(__file__).parent / "src"
+
+collect_ignore = []
+collect_ignore_glob = []
+if not find_spec("flwr"):
+    collect_ignore += ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
+if not (find_spec("fastapi") and find_spec("jinja2")):
+    collect_ignore_glob += ["src/poise/apps/ui/*", "tests/ui/*"]
 
 NEEDS_DATA = doctest.register_optionflag("NEEDS_DATA")
 """An example that reads a data set: run where ``POISE_DATA`` says where it is."""
+
+
+def pytest_collect_file(file_path: Path) -> None:
+    """Import the package of a module in ``src`` before pytest imports the module.
+
+    To import a module, pytest imports its package and then runs the file of the module.
+    If the package imports the module too, the file runs twice, and registers its parts
+    twice. pytest skips modules that are imported already.
+    """
+    if file_path.suffix == ".py" and file_path.is_relative_to(SOURCE):
+        import_module(".".join(file_path.parent.relative_to(SOURCE).parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,5 +58,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return the reason of a skipped test as one line."""
-    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return " ".join(said.removeprefix("Skipped: ").split())
+    reason = str(report.longrepr)
+    if isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+    return " ".join(reason.removeprefix("Skipped: ").split())

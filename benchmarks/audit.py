@@ -268,14 +268,15 @@ def cost(repeats: int = 8) -> str:
     whole: Any = Composition.probes
 
     def without(self: Any, layout: Any) -> Any:
-        return tuple(g for g in whole(self, layout) if not isinstance(g, AuditProbe))
+        probes = whole(self, layout)
+        return tuple(probe for probe in probes if not isinstance(probe, AuditProbe))
 
     fed = poise.federation("mnist", clients=100, sizes=500)
     task, solver = poise.task("mlp", hidden=50), SGD(lr=0.01, steps=10, batch_size=50)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for k in range(repeats + 1):
-        for gauged in (True, False) if k % 2 else (False, True):
-            Composition.probes = whole if gauged else without  # type: ignore[method-assign]
+        for probed in (True, False) if k % 2 else (False, True):
+            Composition.probes = whole if probed else without  # type: ignore[method-assign]
             marks: list[float] = []
             poise.train(
                 fed,
@@ -288,15 +289,17 @@ def cost(repeats: int = 8) -> str:
                 callbacks=[lambda r, marks=marks: marks.append(time.process_time())],
             )
             if k:
-                seconds[gauged] += np.diff(marks)[
-                    :-1
-                ].tolist()  # the last round is measured
+                training_rounds = np.diff(marks)[:-1]  # the last round evaluates too
+                seconds[probed] += training_rounds.tolist()
     Composition.probes = whole  # type: ignore[method-assign]
-    gauged_, plain = (np.array(seconds[g]) for g in (True, False))
+    with_probe = np.array(seconds[True])
+    plain = np.array(seconds[False])
     rng = np.random.default_rng(0)
-    drawn = [np.median(rng.choice(x, (2000, len(x))), axis=1) for x in (gauged_, plain)]
+    drawn = [
+        np.median(rng.choice(x, (2000, len(x))), axis=1) for x in (with_probe, plain)
+    ]
     low, high = np.quantile(drawn[0] / drawn[1] - 1, [0.025, 0.975])
-    both = [1e3 * float(np.median(x)) for x in (gauged_, plain)]
+    both = [1e3 * float(np.median(x)) for x in (with_probe, plain)]
     return (
         f"Rounds of mlp(50), 100 clients × 10 steps × batch 50, {len(plain)} with and "
         f"{len(plain)} without the probe, "

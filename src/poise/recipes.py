@@ -32,7 +32,7 @@ from poise.weightings import (
 def fedavg(
     m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedAvg [McMahan 2017]: local SGD, all clients or m at random, weights by importance.
+    """FedAvg [McMahan 2017]: local SGD, all clients or m random ones, weights p.
 
     Args:
         m: clients per round; None for all.
@@ -52,7 +52,7 @@ def fedavg(
 
 
 def fedsgd(lr: float, m: int | None = None) -> dict[str, Any]:
-    """FedSGD: FedAvg with one full-batch step per round, that is, distributed gradient descent.
+    """FedSGD: FedAvg with one full-batch step per round (gradient descent).
 
     >>> fedsgd(lr=0.5)["solver"].steps
     1
@@ -84,7 +84,7 @@ def fedsoftmax(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
 
 
 def fedbetter(k: int | float = 1, **options: Any) -> dict[str, Any]:
-    """FedBetter(k): only the k clients with the smallest losses count [Mansour 2022]."""
+    """FedBetter(k): only the k clients of smallest losses count [Mansour 2022]."""
     return _with_weighting(Min(k), options)
 
 
@@ -94,7 +94,7 @@ def fedsoftbetter(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
 
 
 def exp_alpha(alpha: float = 0.2, **options: Any) -> dict[str, Any]:
-    """Exp-alpha: clients that improve a lot on their own data count less [Exp-α 2023]."""
+    """Exp-alpha: clients that improve much on their data count less [Exp-α 2023]."""
     return _with_weighting(Exp(alpha), options)
 
 
@@ -178,7 +178,7 @@ def fedadam(
 def fedasync(
     durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedAsync [Xie 2019]: aggregate each answer on arrival, discounted by (1 + staleness)^-a."""
+    """FedAsync [Xie 2019]: aggregate each answer, discounted by (1 + staleness)^-a."""
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -189,7 +189,7 @@ def fedasync(
 def async_fedavg(
     durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """Asynchronous FedAvg with weights that keep the objective [Fraboni 2023, §4.4.3]."""
+    """Asynchronous FedAvg whose weights keep the objective [Fraboni 2023, §4.4.3]."""
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -200,7 +200,7 @@ def async_fedavg(
 def fedfix(
     dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedFix: aggregate the answers of every window dt, with weights that keep the objective.
+    """FedFix: aggregate the answers of each window dt; weights keep the objective.
 
     Source: [Fraboni 2023, §4.4.4].
     """
@@ -218,7 +218,7 @@ def fedbuff(
     server_lr: float = 1.0,
     **solver: Any,
 ) -> dict[str, Any]:
-    """FedBuff [Nguyen 2021]: aggregate c answers with weight 1/c; m clients work, or all."""
+    """FedBuff [Nguyen 2021]: aggregate c answers with weight 1/c; all or m clients."""
     return {
         **fedavg(m, server_lr, **solver),
         "clock": Buffered(c, durations),

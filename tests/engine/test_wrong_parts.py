@@ -157,7 +157,7 @@ def test_a_part_that_lacks_a_member_is_named() -> None:
         InvalidOption, match="Fits is no sampler yet: it has no needs, draw"
     ):
         train(sampler=Fits())
-    with pytest.raises(InvalidOption, match="3 is not a channel"):
+    with pytest.raises(InvalidOption, match="3 is not a part for the slot channel"):
         train(channel=3)
 
 

@@ -382,7 +382,9 @@ def test_wrong_budgets_are_refused() -> None:
 
 
 def test_a_part_of_another_slot_is_refused_by_name() -> None:
-    with pytest.raises(poise.PoiseError, match="Uniform is a sampler, not a weighting"):
+    with pytest.raises(
+        poise.PoiseError, match="Uniform belongs in the slot sampler, not in"
+    ):
         train(weighting=Uniform(1))
     with pytest.raises(poise.PoiseError, match="make one"):
         train(sampler=Uniform)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,3 +93,32 @@ def test_names_of_a_slot_are_sorted() -> None:
     names = list(parts_of("sampler"))
     assert names == sorted(names)
     assert {"full", "uniform"} <= set(names)
+
+
+def test_the_doctests_of_a_module_do_not_register_its_parts_again(
+    tmp_path: Path,
+) -> None:
+    test = tmp_path / "test_same_class.py"
+    test.write_text(
+        "def test_same_class():\n"
+        "    from poise.core.parts import parts_of\n"
+        "    from poise.servers import Adam\n"
+        "    assert parts_of('server')['adam'] is Adam\n"
+    )
+    root = Path(__file__).parents[2]
+    options = ["-p", "no:cacheprovider", f"--rootdir={root}", "-c", "pyproject.toml"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            "src/poise/servers/adaptive.py",
+            test,
+        ],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Sorted columns: the values of one coordinate in ascending order, with cumulated weights.
+"""Sorted columns: the values of one coordinate, ascending, with cumulated weights.
 
 `average_columns` sorts the updates coordinate by coordinate and applies an average to
 each column. It sorts by value and breaks ties by weight, so the order of the clients
@@ -26,7 +26,7 @@ LOW_HALF = 0xFFFFFFFF  # the lower 32 bits of an int64
 
 @dataclass(frozen=True)
 class SortedColumns:
-    """A block of columns: one row per coordinate, one entry per update, in ascending order."""
+    """A block of columns: one row per coordinate, its updates in ascending order."""
 
     values: torch.Tensor  # (columns, m)
     # (columns, m) float64: cumulated weight, as a share of the total weight
@@ -44,7 +44,7 @@ def average_columns(
     weights: Floats,
     average: Callable[[SortedColumns], Vector],
 ) -> Vector:
-    """Return O times the average of every column, (d,), where O is the sum of the weights."""
+    """Return O times the mean of every column, (d,); O is the sum of the weights."""
     _refuse_negative(aggregator, weights)
     direction = deltas.new_zeros(deltas.shape[1])
     rows = np.argsort(weights, kind="stable")
@@ -70,7 +70,7 @@ def _refuse_negative(aggregator: Aggregator, weights: Floats) -> None:
 
 
 def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedColumns]:
-    """Yield sorted columns of these rows, a block at a time; ``rows`` ascend in their shares."""
+    """Yield sorted columns, a block at a time; ``rows`` ascend in their shares."""
     chosen = torch.from_numpy(rows).to(deltas.device)
     weight = torch.from_numpy(shares).to(deltas.device)
     width = max(1, BLOCK // len(rows))
@@ -85,7 +85,7 @@ def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedC
 
 
 def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort every row and return the original positions too; equal entries keep their order."""
+    """Sort every row; return the original positions too. Ties keep their order."""
     if values.dtype == torch.float32 and values.device.type == "cpu":
         return _sorted_by_key(values)
     ordered = torch.sort(values, dim=1, stable=True)
@@ -93,7 +93,7 @@ def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort like `torch.sort`, ten times as fast: NumPy sorts 64-bit keys of value and position.
+    """Sort ten times as fast as `torch.sort`: NumPy sorts 64-bit keys with positions.
 
     >>> _sorted_by_key(torch.tensor([[2.0, -1.0, 0.5, -1.0]]))
     (tensor([[-1.0000, -1.0000,  0.5000,  2.0000]]), tensor([[1, 3, 2, 0]]))
@@ -105,5 +105,5 @@ def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _flipped(bits: torch.Tensor) -> torch.Tensor:
-    """Map the bits of floats to integers of the same order, and back: negative floats descend."""
+    """Map the bits of floats to integers of the same order, and back."""
     return bits ^ ((bits >> 31) & ALL_BUT_SIGN)

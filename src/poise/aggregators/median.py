@@ -13,7 +13,7 @@ from poise.core.vectors import Stack, Vector
 
 @part("aggregator", "median")
 class Median:
-    """``D = O median_i(Delta_i)``, coordinate by coordinate, weighted; ``O = sum_i omega_i``.
+    """``D = O median_i(Delta_i)`` per coordinate, weighted; ``O = sum_i omega_i``.
 
     The lower median of a coordinate is the smallest value v such that the values up to
     v carry at least half of the weight O. The upper median is the largest value v such

@@ -1,4 +1,4 @@
-"""`TrimmedMean`: the mean of the updates without the extreme values of each coordinate."""
+"""`TrimmedMean`: the mean of the updates without each coordinate's extreme values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_CUT = 0.5 - 1e-9
 
 @part("aggregator", "trimmed-mean")
 class TrimmedMean:
-    """``D = O mean_i(Delta_i)`` without the extremes of each coordinate; ``O = sum_i omega_i``.
+    """``D = O mean_i(Delta_i)`` without extremes per coordinate; ``O = sum_i omega_i``.
 
     In every coordinate the aggregator sorts the clients by value and cuts off ``share``
     times the weight O at each end. The direction is O times the weighted mean of the
@@ -72,7 +72,7 @@ class TrimmedMean:
         return average_columns(self, deltas, weights=weights, average=self._mean)
 
     def _mean(self, columns: SortedColumns) -> Vector:
-        """Return the mean of the values between the cuts, computed in double precision."""
+        """Return the mean of the values between the cuts, in double precision."""
         cut = min(self.share + columns.rounding, LARGEST_CUT)
         inside = columns.reached.clamp_(cut, 1 - cut)
         weights = torch.diff(

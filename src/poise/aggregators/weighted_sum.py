@@ -11,7 +11,7 @@ from poise.core.vectors import Stack, Vector
 
 @part("aggregator", "weighted-sum")
 class WeightedSum:
-    """``D = sum_i omega_i Delta_i``, the default aggregator. Coefficients may be negative.
+    """``D = sum_i omega_i Delta_i``, the default; coefficients may be negative.
 
     >>> import numpy as np, torch
     >>> WeightedSum().combine(torch.tensor([[2.0, 0.0], [1.0, 3.0]]), np.array([0.5, 2.0]))

@@ -1,4 +1,4 @@
-"""Helpers of the attacks: checks of the client list, the last model change, and noise."""
+"""Helpers of attacks: checks of the client list, the last model change, and noise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from poise.core.types import AttackerView, Setting
 from poise.core.vectors import Vector
 
 FIRST_NOISE = 1e-3
-"""Standard deviation of the noise that a client sends before it has seen the model change."""
+"""Standard deviation of the noise from a client that has not seen a model change."""
 
 LAST = "last"
 """The name under which a client keeps the model that it received last."""
 
 
 def check_clients(name: str, clients: Sequence[int]) -> None:
-    """Raise `InvalidOption` unless the clients are different whole numbers from 0 on."""
+    """Raise `InvalidOption` unless the clients are distinct whole numbers >= 0."""
     whole = all(
         isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in clients
     )
@@ -31,7 +31,7 @@ def check_clients(name: str, clients: Sequence[int]) -> None:
 
 
 def fit_clients(name: str, clients: Sequence[int], setting: Setting) -> None:
-    """Raise `IncompatibleParts` if the federation lacks one of the dishonest clients."""
+    """Raise `IncompatibleParts` if the federation lacks a dishonest client."""
     if max(clients) >= setting.clients:
         raise IncompatibleParts(
             (
@@ -56,7 +56,7 @@ def noise(view: AttackerView, seed: int, scale: float) -> Vector:
 
 
 def last_step(view: AttackerView) -> Vector | None:
-    """Return the model change since this client last received it; None if it never did."""
+    """Return the model change since this client last received it; None if never."""
     last = view.kept.get(LAST)
     if last is None:
         return None

@@ -17,7 +17,7 @@ SIGMA = "sigma"
 
 @part("attack", "free-rider")
 class FreeRider:
-    """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading noise.
+    """Clients without data: plain ones send ``Delta = 0``, disguised ones fading noise.
 
     Disguised: ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in
     round t, and ``phi = 1e-3`` until the client has seen the model change. A client
@@ -87,9 +87,11 @@ class FreeRider:
     def _estimate_sigma(
         self, view: AttackerView
     ) -> tuple[float | None, dict[str, torch.Tensor]]:
-        """Return sigma, or None if the client cannot know it yet, and the notes it must keep."""
+        """Return sigma, None if not known yet, and the notes that the client keeps."""
         if not isinstance(self.sigma, str):
-            return (self.sigma if view.version else None), {}
+            if not view.version:
+                return None, {}
+            return self.sigma, {}
         if SIGMA in view.kept:
             return float(view.kept[SIGMA]), {SIGMA: view.kept[SIGMA]}
         if FIRST not in view.kept:

@@ -16,7 +16,7 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "stale-replay")
 class StaleReplay:
-    """``Delta = scale * (theta^n - theta^m)``, m the last round in which the client took part.
+    """``Delta = scale * (theta^n - theta^m)``, m the last round of the client.
 
     A client that takes part in every round returns the last global step. In its first
     round a client sends noise of standard deviation 1e-3.

@@ -53,7 +53,7 @@ class Audit:
         return self.auditor.explain(i)
 
     def auc(self, true: ArrayLike, round: int | None = None) -> float:
-        """The chance that a free-rider scores higher than a working client; ties count half.
+        """The chance that a free-rider scores above a working client; ties are half.
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
@@ -98,7 +98,7 @@ class Audit:
 
 
 def _share_reaching(scores: Floats, limits: Floats) -> Floats:
-    """Return the share of scores that reach each limit, after a 0 for a limit above all."""
+    """Return a 0, then the share of scores that reach each limit."""
     below = np.searchsorted(np.sort(scores), limits, side="left")
     return np.concatenate([[0.0], 1 - below / len(scores)])
 

@@ -1,4 +1,4 @@
-"""`Auditor`: takes in a run round by round, and returns a p-value and a reason for every client."""
+"""`Auditor`: takes in a run by rounds; returns a p-value and a reason per client."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SHORTEST = 8
 
 
 class Pattern(NamedTuple):
-    """A pattern of free-riding; it counts against a client only if all its detectors agree."""
+    """A pattern of free-riding; all its detectors must agree to suspect a client."""
 
     label: str
     detectors: tuple[Detector, ...]
 
     def p_values(self) -> Floats:
-        """Return the largest p-value of the detectors: one of them is enough to clear a client.
+        """Return the largest p-value: one detector is enough to clear a client.
 
         Where the pattern fits all clients, the problem is the cause: every p-value is
         then 1.
@@ -58,7 +58,7 @@ class Pattern(NamedTuple):
 
 
 def patterns() -> tuple[Pattern, ...]:
-    """Return the patterns of free-riding; docs/audit.md tells how their limits were chosen."""
+    """Return the patterns of free-riding; docs/audit.md explains their limits."""
     return (
         Pattern("it sends nothing of its own", (EmptyUpdates(),)),
         Pattern(
@@ -75,7 +75,7 @@ def patterns() -> tuple[Pattern, ...]:
 
 @dataclass
 class ClientPast:
-    """The versions that a client received, as far as it can have copied them, and its norms."""
+    """The received versions that a client can have copied, and its norms."""
 
     first: int
     last: int
@@ -84,7 +84,7 @@ class ClientPast:
 
 
 class Residuals(NamedTuple):
-    """Sketches without the directions that clients can have copied, and how many these are."""
+    """Sketches without the directions that clients can have copied, and their count."""
 
     sketch: Floats
     copied: Ints
@@ -126,14 +126,13 @@ class Auditor:
         loss_before: Floats,
         loss_after: Floats,
     ) -> None:
-        """Take in one round, one row per contribution; without measurements the model stays."""
+        """Take in one round, one row per contribution."""
         sketch = measurements.get(SKETCH)
-        width = self._moved[0].shape[0] if self._moved else 0
-        if sketch is None or not len(clients):
-            self._moved.append(self._moved[-1] if self._moved else np.zeros(width))
+        if sketch is None or not len(clients):  # nothing measured: the model stays
+            self._moved += self._moved[-1:] or [np.zeros(0)]
             return
         rows = sketch.astype(np.float64)
-        if not self._moved or not width:
+        if not self._moved or not len(self._moved[0]):
             self._moved = [np.zeros(rows.shape[1])] * max(len(self._moved), 1)
         for version, model in zip(
             versions.tolist(), measurements.get(RECEIVED, ()), strict=False
@@ -163,7 +162,7 @@ class Auditor:
         self._remember(clients, versions, norms)
 
     def evidence(self) -> Floats:
-        """Return the smallest p-value over the patterns, for every client in `clients`."""
+        """Return the smallest p-value over the patterns, for each of `clients`."""
         if not self.clients:
             return np.zeros(0)
         return np.asarray(
@@ -175,13 +174,13 @@ class Auditor:
         return np.minimum(1.0, len(self.patterns) * self.evidence())
 
     def explain(self, client: int) -> str:
-        """Explain why a client is suspected or not: the best-fitting pattern and its evidence."""
+        """Explain the verdict on a client by its best-fitting pattern and evidence."""
         return self._explanation(
             client, [pattern.p_values() for pattern in self.patterns]
         )
 
     def explain_all(self, clients: int) -> list[str]:
-        """Return `explain` of every client, 0 to ``clients`` - 1; computes p-values only once."""
+        """Return `explain` of the clients 0 to ``clients`` - 1; p-values only once."""
         p_values = [pattern.p_values() for pattern in self.patterns]
         return [self._explanation(client, p_values) for client in range(clients)]
 
@@ -202,7 +201,7 @@ class Auditor:
         return f"client {client}: {best.label} (p = {overall:.2g}): {reasons}"
 
     def _power_law(self, client: int) -> str:
-        """Return ``norm follows t^-1.02`` where the norms are a power of the round within 5 %."""
+        """Return ``norm follows t^-1.02`` if the norms fit a power of t within 5 %."""
         past = self.pasts[client]
         t = np.array(past.versions, dtype=float)
         norm = np.array(past.norms)
@@ -218,7 +217,7 @@ class Auditor:
         return f"norm follows t^{slope:.2f} to {100 * deviation:.1f} %"
 
     def _indices(self, clients: Ints) -> Ints:
-        """Return the detectors' indices of these clients; new clients get the next ones."""
+        """Return the detectors' indices of these clients; new ones get the next."""
         for client in clients.tolist():
             if client not in self._index:
                 self._index[client] = len(self.clients)
@@ -247,7 +246,7 @@ class Auditor:
         return Residuals(residual, copied)
 
     def _known_directions(self, past: ClientPast, version: int) -> Floats:
-        """Return an orthonormal basis of the model changes that a client has seen, (0 to 2, k)."""
+        """Return an orthonormal basis of the model changes a client saw, (0-2, k)."""
         basis = np.zeros((0, self._moved[version].shape[0]))
         for since in {past.last, past.first}:
             step = self._moved[version] - self._moved[since]

@@ -1,4 +1,4 @@
-"""Detectors that count rounds in which a client did what a working client hardly ever does."""
+"""Detectors that count rounds with behaviour that working clients hardly ever show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poise.core.types import Floats, Ints
 
 @dataclass
 class EmptyUpdates:
-    """Counts rounds in which a client sent nothing, or only a multiple of what it had received.
+    """Counts rounds in which a client sent nothing, or a multiple of what it received.
 
     ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round
     with probability ``rate`` at most.

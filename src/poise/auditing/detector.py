@@ -1,4 +1,4 @@
-"""The protocol of detectors: they collect evidence about every client and return p-values.
+"""The protocol of detectors: they collect evidence on clients and return p-values.
 
 The null hypothesis of each detector is *a working client*, in its weakest form: its
 updates keep at least a little direction from round to round, have at least a few large
@@ -68,7 +68,7 @@ class AuditedRound:
 
 
 class Detector(Protocol):
-    """Collects one kind of evidence; clients are numbered in the order of their first round."""
+    """Collects one kind of evidence; clients are numbered by their first round."""
 
     def grow(self, count: int) -> None:
         """Make room for this many clients."""

@@ -13,6 +13,7 @@ from poise.core.types import Floats, Record
 
 Action = Literal["warn", "quarantine"]
 ACTIONS = ("warn", "quarantine")
+VERDICTS: dict[Action, str] = {"warn": "suspected", "quarantine": "quarantined"}
 
 CLEARED = 0.5
 """The audit clears a suspect whose p-value is above this."""
@@ -74,7 +75,9 @@ class LiveAudit:
     def _judge(self, client: int, p: float, *, n: int) -> None:
         """Suspect or clear a client after round n."""
         past = self.auditor.pasts.get(client)
-        tests = 1 if past is None else len(past.norms)
+        tests = 1
+        if past is not None:
+            tests = len(past.norms)
         limit = self.alarm * 6 / (np.pi * tests) ** 2
         subject = f"audit: after round {n}, client {client} is"
         if client in self.suspects and p > CLEARED:
@@ -82,12 +85,10 @@ class LiveAudit:
             self.news.append(f"{subject} no longer suspected (p = {p:.2g})")
         elif client not in self.suspects and p <= limit:
             self.suspects.add(client)
-            verdict = "quarantined" if self.action == "quarantine" else "suspected"
+            verdict = VERDICTS[self.action]
             self.news.append(f"{subject} {verdict}: {self.auditor.explain(client)}")
 
 
 def _losses(reported: Iterable[float | None]) -> Floats:
     """Return losses as an array; nan where a client reported none."""
-    return np.array(
-        [np.nan if loss is None else loss for loss in reported], dtype=np.float64
-    )
+    return np.array(list(reported), dtype=np.float64)  # NumPy converts None to nan

@@ -43,19 +43,23 @@ class Persistence:
 
     def add(self, clients: Ints, audited: AuditedRound) -> None:
         """Add up unit vectors."""
-        vectors = audited.residual if self.of_residual else audited.sketch
+        vectors = audited.sketch
+        if self.of_residual:
+            vectors = audited.residual
         if self.sums is None:
             self.width = vectors.shape[1]
             self.sums = ClientSums(rounds=(), total=(self.width,))
         self.sums.grow(int(clients.max(initial=-1)) + 1)
         length = np.linalg.norm(vectors, axis=1)
-        usable = audited.has_residual if self.of_residual else length > 0
+        usable = length > 0
+        if self.of_residual:
+            usable = audited.has_residual
         units = vectors[usable] / length[usable, None]
         self.sums.count("rounds", clients[usable])
         self.sums.add("total", clients[usable], units)
 
     def mean_cosines(self) -> tuple[Floats, Floats]:
-        """Return the mean over pairs and its deviation for noise; nan below two rounds."""
+        """Return the mean over pairs and its deviation; nan below two rounds."""
         if self.sums is None:
             return np.zeros(0), np.zeros(0)
         rounds = self.sums["rounds"]
@@ -173,7 +177,7 @@ class CohortDirection:
         self.sums.count("alone", clients[~usable])
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 for a client that was always alone, whom no cohort can clear."""
+        """The normal tail; 0 for a client that never had a cohort beside it."""
         rounds = self.sums["rounds"]
         strength = self.dimension * self.least**2
         deviation = np.sqrt(np.maximum(2 * rounds + 4 * rounds * strength, 1.0))
@@ -220,7 +224,7 @@ class LayerScales:
         self.sums.count("alone", clients[~usable])
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 where there is only one layer, which cannot clear a client."""
+        """The normal tail; 0 for a single layer, which cannot clear a client."""
         rounds = self.sums["rounds"]
         divisor = np.maximum(rounds, 1)
         mean = self.sums["total"] / divisor

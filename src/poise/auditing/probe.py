@@ -56,7 +56,7 @@ class SketchPlan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AuditProbe:
-    """Measures a sketch of every update, its direction and the distribution of its entries.
+    """Measures each update: a sketch, its direction, the distribution of its entries.
 
     - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an
       isometry on average: k coordinates and p orthonormal combinations of others. The
@@ -102,7 +102,7 @@ class AuditProbe:
         )
 
     def _layer_means(self, positions: NDArray[Any]) -> NDArray[Any]:
-        """Return the matrix (s, L) that averages the inspected entries of each large layer."""
+        """Return the matrix (s, L) that averages inspected entries per large layer."""
         inside = [
             (positions >= e.start) & (positions < e.stop)
             for e in self.layout.parameters
@@ -151,7 +151,7 @@ class AuditProbe:
 
 
 def cohort_cosines(updates: RoundUpdates) -> Floats:
-    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
+    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where either is zero.
 
     One product of the stack is enough:
     ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.

@@ -1,4 +1,4 @@
-"""Tail probabilities of the detectors. Importing SciPy is left to the first call, to start fast."""
+"""Tail probabilities of the detectors; the first call imports SciPy."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes per numb
 
 @part("channel", "top-k")
 class TopK:
-    """Each client sends the ``k = ceil(share d)`` entries of largest magnitude, of d entries.
+    """Each client sends the ``k = ceil(share d)`` largest of its d entries.
 
     With error feedback a client keeps the entries that it did not send, the residual,
     and adds them to its next update: ``sent + residual = update + residual before``,
@@ -116,7 +116,7 @@ class TopK:
 
 
 def largest(rows: Stack, count: int) -> torch.Tensor:
-    """Return the positions of each row's largest magnitudes, ascending; ties go to the first.
+    """Return the positions of each row's largest magnitudes; the first of ties wins.
 
     `torch.topk` does not specify which of several equal entries it takes.
 
@@ -131,7 +131,7 @@ def largest(rows: Stack, count: int) -> torch.Tensor:
 
 
 def _largest_of_row(entries: Vector, count: int) -> Ints:
-    """Do the work of `largest` for one row; NaN is the largest value, so the server sees it."""
+    """Do the work of `largest` for one row; NaN counts as the largest value."""
     # The bits of non-negative floats, read as integers, have the same order as the
     # floats.
     magnitudes = entries.abs().view(INTEGERS[entries.element_size()]).cpu().numpy()

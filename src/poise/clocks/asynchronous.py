@@ -16,7 +16,7 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "asynchronous")
 class Asynchronous(Paced):
-    """Aggregate at each single arrival; simultaneous answers follow in order of client number.
+    """Aggregate at each single arrival; simultaneous answers follow by client number.
 
     A client that answered receives the new model and starts again. The others continue
     with the version they have.
@@ -44,7 +44,7 @@ class Asynchronous(Paced):
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Aggregate the first answer; of simultaneous ones, that of the lowest client number."""
+        """Aggregate the first answer; the lowest client number decides ties."""
         assignments = [*in_flight.assignments, *started]
         if not assignments:
             return Step(index, in_flight.now, ()), in_flight
@@ -62,9 +62,9 @@ class Asynchronous(Paced):
         Source: [Fraboni 2023, eq. 4.36].
         """
         p = np.asarray(importance, dtype=np.float64)
-        tau = as_durations(
-            self.durations if durations is None else durations, len(p)
-        ).mean(len(p))
+        if durations is None:
+            durations = self.durations
+        tau = as_durations(durations, len(p)).mean(len(p))
         return np.asarray((1 / tau).sum() * tau * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:

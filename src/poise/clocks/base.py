@@ -16,7 +16,7 @@ from poise.core.types import Floats, Setting, Step
 
 
 def counted_weights(clock: Clock, durations: Durations, importance: Floats) -> Floats:
-    """``d_i = p_i / f_i``, f_i the share of aggregations with client i, counted on the timeline."""
+    """``d_i = p_i / f_i``, f_i the share of aggregations with client i."""
     paced: Any = clock
     if durations is not None:
         paced = with_options(clock, durations=durations)
@@ -57,7 +57,7 @@ class Paced:
         seed: int = 0,
         clients: int | None = None,
     ) -> Iterator[Step]:
-        """Yield the schedule of a federation whose clients restart as soon as the clock allows."""
+        """Yield the schedule if clients restart as soon as the clock allows."""
         return timeline(
             self,
             durations,

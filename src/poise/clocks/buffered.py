@@ -17,7 +17,7 @@ from poise.core.types import Assignment, Floats, InFlight, Setting, Step
 
 @part("clock", "buffered")
 class Buffered(Paced):
-    """FedBuff: aggregate when c clients have answered; they wait until then and start again.
+    """FedBuff: aggregate when c clients have answered; they then start again.
 
     Simultaneous answers count in order of client number. If fewer than c clients are at
     work, the aggregation takes all of them. c = M with equal times is synchronous.
@@ -72,7 +72,7 @@ class Buffered(Paced):
         return Step(index, now, by_client), InFlight(now, tuple(rest))
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i / f_i``, f_i the share of aggregations with client i on the timeline."""
+        """``d_i = p_i / f_i``, f_i the share of aggregations with client i."""
         p = np.asarray(importance, dtype=np.float64)
         return counted_weights(self, durations, importance=p)
 

@@ -16,7 +16,7 @@ from poise.core.types import Floats, Ints
 
 @part("durations", "exponential")
 class Exponential:
-    """Client i needs an exponential time with mean ``tau[i]``, drawn anew for every piece of work.
+    """Client i needs an exponential time of mean ``tau[i]``, drawn for each work.
 
     A time depends on (seed, version, client) alone.
 
@@ -35,7 +35,7 @@ class Exponential:
         client_durations(self.tau, None)
 
     def __len__(self) -> int:
-        """Return the number of means; 0 for a scenario, which fits any number of clients."""
+        """Return the number of means; 0 for a scenario, which fits any federation."""
         if isinstance(self.tau, str):
             return 0
         return len(self.tau)
@@ -60,7 +60,7 @@ class ExponentialTimes:
     last = np.inf
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
-        """Return -tau log(u), u uniform in (0, 1] from the stream of (seed, version, client)."""
+        """Return -tau log(u), u uniform in (0, 1] from (seed, version, client)."""
         bits = words(keys(seed, "duration", version, clients), 1)[:, 0] >> np.uint64(11)
         return np.asarray(
             -self.tau[clients] * np.log((bits + np.uint64(1)) / 2.0**53) + 1e-300
@@ -71,5 +71,5 @@ class ExponentialTimes:
         return self.tau
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """Return E[ceil(T/dt)] = 1/(1 - e^(-dt/tau)), as an exponential time has no memory."""
+        """Return E[ceil(T/dt)] = 1/(1 - e^(-dt/tau))."""
         return np.asarray(-1 / np.expm1(-dt / self.tau))

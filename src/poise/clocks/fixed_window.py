@@ -16,7 +16,7 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "fixed-window")
 class FixedWindow(Paced):
-    """FedFix: window k ends at ``k dt``, and the server then aggregates all answers in it.
+    """FedFix: window k ends at ``k dt``; the server then aggregates its answers.
 
     An answer exactly at the end belongs to the window that ends there. A window without
     answers is an aggregation that keeps the model. A client that answered waits for the
@@ -75,7 +75,9 @@ class FixedWindow(Paced):
         Source: [Fraboni 2023, eq. 4.40].
         """
         p = np.asarray(importance, dtype=np.float64)
-        times = as_durations(self.durations if durations is None else durations, len(p))
+        if durations is None:
+            durations = self.durations
+        times = as_durations(durations, len(p))
         return np.asarray(times.windows(self.dt, len(p)) * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:

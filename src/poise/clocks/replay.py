@@ -1,4 +1,4 @@
-"""`Replay`: a clock that follows a saved schedule, and functions to save and load schedules."""
+"""`Replay`: a clock that follows a saved schedule; functions to save and load one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _cached_schedule(path: str, changed: int) -> tuple[Step, ...]:
 
 @dataclass(frozen=True)
 class ScheduledTimes:
-    """Work times of a schedule; work that the schedule lacks ends after its last step."""
+    """Work times of a schedule; work that it lacks ends after its last step."""
 
     arrivals: Mapping[tuple[int, int], float]  # by client and version
     last: float
@@ -97,7 +97,7 @@ class ScheduledTimes:
 
 @part("clock", "replay")
 class Replay:
-    """Repeat a saved schedule: the same clients arrive at the same times with the same versions.
+    """Repeat a saved schedule: the same clients, arrival times and versions.
 
     Use the sampler and the federation of the run that the schedule came from. The run
     ends with the last step of the schedule.
@@ -145,18 +145,18 @@ class Replay:
 
     def times(self, clients: int) -> ScheduledTimes:
         """Return the work times of the schedule."""
-        steps = self._steps()
         arrivals: dict[tuple[int, int], float] = {}
-        for step in steps:
+        last = 0.0
+        for step in self._steps():
+            last = step.time
             for assignment in step.assignments:
                 arrivals[assignment.client, assignment.version] = step.time
-        last = steps[-1].time if steps else 0.0
         return ScheduledTimes(arrivals, last)
 
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Return the next step of the schedule, with the work in flight that it names."""
+        """Return the next step of the schedule, with the work in flight it names."""
         steps = self._steps()
         if index >= len(steps):
             return Step(index, np.inf, ()), in_flight

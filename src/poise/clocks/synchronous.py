@@ -1,4 +1,4 @@
-"""`Synchronous`: the server waits for the sampled clients, with an optional deadline."""
+"""`Synchronous`: the server waits for the sampled clients, or until a deadline."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Synchronous(Paced):
 
     @property
     def traits(self) -> ClockTraits:
-        """Declare that all clients work on the newest model, and whether a round may miss some."""
+        """Declare that clients have the newest model, and if a round may miss some."""
         return ClockTraits(
             one_version=True,
             leaves_clients_behind=self.deadline is not None or self.enough is not None,
@@ -73,7 +73,7 @@ class Synchronous(Paced):
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Aggregate all answers that arrive before the round ends; the others are late."""
+        """Aggregate all answers that arrive before the round ends; others are late."""
         assignments = (*in_flight.assignments, *started)
         end = self._end_of_round(in_flight.now, assignments)
         by_end = end * (1 + SAME)
@@ -84,7 +84,7 @@ class Synchronous(Paced):
         return Step(index, end, arrived, late=late), InFlight(end)
 
     def _end_of_round(self, now: float, assignments: Sequence[Assignment]) -> float:
-        """Return the time at which ``deadline`` or ``enough`` ends the round; inf without them."""
+        """Return when ``deadline`` or ``enough`` ends the round; inf without them."""
         end = np.inf
         if self.deadline is not None:
             end = now + self.deadline
@@ -93,7 +93,7 @@ class Synchronous(Paced):
         return end
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i``, as every sampled client arrives in its round [Fraboni 2023, Table 4.1].
+        """``d_i = p_i``: clients arrive in their round [Fraboni 2023, Table 4.1].
 
         With ``deadline`` or ``enough``: ``d_i = p_i / f_i``, f_i the share of rounds in
         which client i arrives in time.

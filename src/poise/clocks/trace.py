@@ -1,4 +1,4 @@
-"""`Trace`: recorded durations, when each client was available and how long it worked."""
+"""`Trace`: recorded durations and times at which each client was available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_MEAN = "Trace: a recorded trace has no mean times"
 
 @part("durations", "trace")
 class Trace:
-    """Recorded availability: a client can begin work at ``start`` and then needs ``duration``.
+    """Recorded availability: a client can begin at ``start`` and needs ``duration``.
 
     A client that receives work at time t begins at its first entry with start >= t and
     is away until then. After its last entry it never answers again. The run ends when
@@ -42,7 +42,7 @@ class Trace:
             _by_client(enumerate(self.entries, start=1), "row")
 
     def __len__(self) -> int:
-        """Return the number of clients in the rows; 0 for a file, which `bind` reads."""
+        """Return the number of clients in the rows; 0 for a file (`bind` reads it)."""
         if isinstance(self.entries, str):
             return 0
         return 1 + max(int(row[0]) for row in self.entries)
@@ -75,7 +75,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class RecordedTimes:
-    """For each client: the times at which work can begin, ascending, and how long it takes."""
+    """The times at which each client can begin, ascending, and how long it takes."""
 
     entries: dict[int, tuple[Floats, Floats]]
 
@@ -87,7 +87,7 @@ class RecordedTimes:
         )
 
     def next(self, now: float) -> float:
-        """Return the first time after now at which a client can begin; inf if none can."""
+        """Return the first time after now at which a client can begin, or inf."""
         later = [
             float(starts[starts > now].min(initial=np.inf))
             for starts, _ in self.entries.values()
@@ -183,7 +183,7 @@ def _check_row(row: Sequence[float], place: str) -> None:
 
 
 def _check_clients(entries: Collection[int], clients: int) -> None:
-    """Raise `InvalidOption` unless the entries name the clients 0 to ``clients - 1`` exactly."""
+    """Raise `InvalidOption` unless the entries name exactly 0 to ``clients - 1``."""
     largest = max(entries)
     require(
         largest < clients,

@@ -1,1 +1,1 @@
-"""Options of runs and requests, and experiment files with line numbers in their errors."""
+"""Options of runs and requests; experiment files with line numbers in errors."""

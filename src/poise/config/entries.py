@@ -1,4 +1,4 @@
-"""Options on command lines, in forms and in the JSON API, derived from their declarations."""
+"""Options on command lines, in forms and in the JSON API, from their declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OptionEntry:
 
     @property
     def key(self) -> str:
-        """The name in forms and in the JSON API; ``--key`` with dashes on a command line."""
+        """The name in forms and the JSON API; with dashes, that of the flag."""
         return self.option.key
 
     @property
@@ -57,7 +57,7 @@ class OptionEntry:
 
     @property
     def default(self) -> Any:
-        """The value of an option that is left out; None if the training may have declared it."""
+        """The value of an option left out; None if the training may declare it."""
         if self.is_switch:
             return False
         if self.option.declared.inherits:
@@ -68,7 +68,9 @@ class OptionEntry:
     def help(self) -> str:
         """The help text on a command line: the option, and its default."""
         declared = self.option.declared
-        source = declared.label if declared.switch is not None else declared.help
+        source = declared.help
+        if declared.switch is not None:
+            source = declared.label
         text = re.sub(r"``?", "", source).rstrip(".")
         if not source.startswith("`"):
             text = text[:1].upper() + text[1:]
@@ -106,7 +108,7 @@ class OptionEntry:
         """The option's name in a sentence."""
         return self.key.replace("_", " ")
 
-    def as_text(self, value: Any) -> str:
+    def as_text(self, value: object) -> str:
         """Return a value as a form shows it; empty if it is not given."""
         if value is None or value is False:
             return ""
@@ -114,16 +116,15 @@ class OptionEntry:
             return "on"
         return f"{value}"
 
-    def arguments(self, value: Any) -> list[str]:
+    def arguments(self, value: object) -> list[str]:
         """Return the option's arguments on a command line; none for its default."""
         if value == self.default and not self.option.required:
             return []
         if value is True:
             return [self.flag]
-        text = repr(value) if isinstance(value, float) else str(value)
-        return [self.flag, text]
+        return [self.flag, str(value)]
 
-    def value(self, given: Any) -> Any:
+    def value(self, given: object) -> Any:
         """Return the field's value for the value that a user gave."""
         declared = self.option.declared
         if declared.switch is not None:
@@ -136,13 +137,13 @@ class OptionEntry:
 def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry]:
     """Return the options of a dataclass by key, required ones first."""
     left_out = set(without)
-    found = [
+    entries = [
         OptionEntry(option)
         for name, option in options_of(kind).items()
         if name not in left_out
     ]
-    found.sort(key=lambda entry: not entry.option.required)
-    return {entry.key: entry for entry in found}
+    entries.sort(key=lambda entry: not entry.option.required)
+    return {entry.key: entry for entry in entries}
 
 
 def values_of(

@@ -56,7 +56,7 @@ class Experiment:
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Prefix errors inside the block with the file and the line of the wrong option."""
+        """Prefix errors inside the block with file and line of the wrong option."""
         try:
             yield
         except (InvalidOption, IncompatibleParts) as error:
@@ -64,7 +64,7 @@ class Experiment:
             raise type(error)(message, error.hint, where=error.where) from error
 
     def place_of(self, where: tuple[str, ...]) -> str:
-        """Return where an option was written: the command line, or the file and its line."""
+        """Return where an option was written: command line, or file and line."""
         for item in self.overrides:
             changed = path_in(item.partition("=")[0])
             shared = min(len(changed), len(where))
@@ -80,7 +80,7 @@ class Experiment:
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Read an experiment file; ``overrides`` are ``table.key=value`` with TOML values."""
+    """Read an experiment file; ``overrides`` are ``table.key=value`` in TOML."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def parse(
 
 
 def migrated(tables: dict[str, Any]) -> dict[str, Any]:
-    """Convert the tables of older files: ``[run] personal = "batchnorm"`` becomes [personal]."""
+    """Convert tables of older files: ``[run] personal = "batchnorm"`` to [personal]."""
     run = tables.get("run")
     if not isinstance(run, dict) or "personal" not in run or "personal" in tables:
         return tables
@@ -131,7 +131,7 @@ def migrated(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tables(tables: Mapping[str, Any]) -> None:
-    """Raise for unknown tables, for values in place of tables, and for integers beyond 64 bits."""
+    """Raise for unknown tables, values in their place, and integers beyond 64 bits."""
     for name, table in tables.items():
         if name not in TABLES:
             raise InvalidOption(
@@ -154,7 +154,7 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
                 )
 
 
-def _has_huge_integer(value: Any) -> bool:
+def _has_huge_integer(value: object) -> bool:
     """Return whether a value contains an integer beyond 64 bits."""
     if isinstance(value, dict):
         return any(_has_huge_integer(item) for item in value.values())

@@ -14,7 +14,7 @@ _TEXT = re.compile(r"""\"\"\"|'''|"(?:[^"\\]|\\.)*"|'[^']*'|#.*""")
 
 
 def line_of(text: str, where: Sequence[str]) -> int | None:
-    r"""Return the line of an option, or of the innermost table around it; None if there is none.
+    r"""Return the line of an option, or of the innermost table around it, or None.
 
     >>> text = '[sampler]\nname = "uniform"\nm = 3\n[[attacks]]\nname = "mimic"\n'
     >>> line_of(text, ("sampler", "m")), line_of(text, ("sampler", "d"))
@@ -72,7 +72,7 @@ def path_in(text: str) -> Path:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield headers and first lines of values, numbered from 1; skip other lines of values."""
+    """Yield headers and first lines of values, numbered from 1."""
     depth = 0
     quote = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -80,7 +80,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         rest = line
         if quote:
             _, ended, rest = line.partition(quote)
-            quote = "" if ended else quote
+            if ended:
+                quote = ""
         bare = ""
         if not quote:
             bare, quote = _without_texts(rest)
@@ -93,7 +94,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_texts(line: str) -> tuple[str, str]:
-    """Remove texts and comments from a line; return it and the quote of an unfinished text."""
+    """Return a line without texts and comments, and the quote of an unfinished text."""
     line = _LONG_TEXT.sub("", line)
     for match in _TEXT.finditer(line):
         if match[0] in ('"""', "'''"):

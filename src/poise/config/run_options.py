@@ -1,4 +1,4 @@
-"""The options of a run, declared once, for `poise.train`, the table [run] and ``poise run``."""
+"""The options of a run: for `poise.train`, the table [run] and ``poise run``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RunOptions:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], seed: int | None = None) -> RunOptions:
-        """Return the options of one seed from a table [run]; the first seed by default."""
+        """Return the options of one seed from a table [run]; by default the first."""
         check_keys(table, RUN_KEYS, "[run]")
         given = dict(table)
         seeds = seeds_in(table)
@@ -87,8 +87,10 @@ class RunOptions:
             value = values[name]
             if name == "seed":
                 table[declared.key] = [value]
+            elif isinstance(value, tuple):
+                table[declared.key] = list(value)
             elif value is not None and value is not False:
-                table[declared.key] = list(value) if isinstance(value, tuple) else value
+                table[declared.key] = value
         return table
 
 

@@ -1,1 +1,1 @@
-"""Vectors, types, protocols, errors and the aggregation equation that the rest of poise uses."""
+"""Vectors, types, protocols, errors and the equation that all of poise uses."""

@@ -31,7 +31,7 @@ def memory_of(solver: Solver) -> Memory | None:
 
 @lru_cache
 def _remembers(kind: type) -> bool:
-    """Return whether solvers of a class satisfy `Remembers`; cached, since every round asks."""
+    """Return whether a class of solvers satisfies `Remembers`; cached for speed."""
     return hasattr(kind, "memory") or "memory" in vars(kind).get(
         "__dataclass_fields__", ()
     )
@@ -53,13 +53,13 @@ class AlgorithmState:
     client_state: Mapping[int, NamedVectors] = field(default_factory=dict)
 
     def sending(self, version: int) -> AlgorithmState:
-        """Return the state after the shared vectors went out with this model version."""
+        """Return the state after shared vectors went out with this model version."""
         if not self.shared:
             return self
         return replace(self, sent={**self.sent, version: self.shared})
 
     def landed(self, versions_in_flight: Iterable[int]) -> AlgorithmState:
-        """Return the state without the sent vectors of versions that no client works on."""
+        """Return the state without sent vectors of versions that nobody works on."""
         if not self.sent:
             return self
         still_in_flight = set(versions_in_flight)
@@ -78,7 +78,9 @@ class AlgorithmState:
             rows = []
             for row, client in enumerate(clients):
                 vector = self.client_state.get(client, {}).get(name)
-                rows.append(otherwise[row] if vector is None else vector)
+                if vector is None:
+                    vector = otherwise[row]
+                rows.append(vector)
             stacks[name] = torch.stack(rows)
         return stacks
 
@@ -94,7 +96,7 @@ class AlgorithmState:
     def of(
         cls, tensors: NamedVectors, client_state: Mapping[int, NamedVectors]
     ) -> AlgorithmState:
-        """Rebuild the state from the tensors in the ledger; the inverse of `tensors`."""
+        """Rebuild the state from tensors in the ledger; the inverse of `tensors`."""
         shared: dict[str, Vector] = {}
         sent: dict[int, dict[str, Vector]] = {}
         for key, vector in tensors.items():
@@ -108,7 +110,7 @@ class AlgorithmState:
 
 @dataclass(frozen=True)
 class LocalState:
-    """The vectors that a group of clients has when it starts to work on one model version."""
+    """The vectors of a group of clients when it starts to work on one model version."""
 
     memory: Memory | None
     shared: NamedVectors
@@ -137,7 +139,7 @@ class LocalState:
         return cls(memory, shared, client_state)
 
     def point(self) -> Callable[[Stack], Stack] | None:
-        """Return the map to the points of the gradients; None for the clients' own models."""
+        """Return the map to the points of the gradients; None for the own models."""
         if self.memory is None:
             return None
         return self.memory.point(self.client_state)
@@ -160,7 +162,7 @@ class LocalState:
 def absorb_updates(
     memory: Memory, algorithm_state: AlgorithmState, updates: RoundUpdates
 ) -> tuple[AlgorithmState, Vector | None]:
-    """Update the server's vectors; return the new state and the shift of the direction, if any."""
+    """Update the server's vectors; return the state and any shift of the direction."""
     if not len(updates):
         return algorithm_state, None
     versions = updates.versions.tolist()
@@ -180,7 +182,7 @@ class PersonalModels:
     algorithm_state: AlgorithmState
 
     def __call__(self, theta: Vector, client: int) -> Vector:
-        """Return the model with the client's personal values; the model itself without any."""
+        """Return the model with the client's personal values, if it has any."""
         personal = self.algorithm_state.client_state.get(client, {}).get(PERSONAL)
         if personal is None:
             return theta

@@ -73,8 +73,9 @@ class Arrivals:
         columns: dict[str, Any] = {}
         for name in ARRAY_COLUMNS:
             arrays = [vars(part)[name] for part in parts]
-            missing = any(array is None for array in arrays)
-            columns[name] = None if missing else np.concatenate(arrays)
+            columns[name] = None
+            if all(array is not None for array in arrays):
+                columns[name] = np.concatenate(arrays)
         for name in TENSOR_COLUMNS:
             columns[name] = {
                 key: torch.cat([vars(part)[name][key] for part in parts])
@@ -109,7 +110,7 @@ def rows_of(value: Columns, rows: Ints) -> Columns:
 
 
 def changed(value: Columns, **changes: Any) -> Columns:
-    """Copy a frozen dataclass with other values of some fields, and without cached properties.
+    """Copy a frozen dataclass with changed fields, and without cached properties.
 
     Does what `dataclasses.replace` does in a tenth of the time: an asynchronous run
     copies once per update.
@@ -137,7 +138,7 @@ def _field_names(kind: type) -> _FieldNames:
 
 
 def _column_rows(column: Column, rows: Ints, index: torch.Tensor) -> Column:
-    """Return the selected rows of one column; ``index`` holds the same rows as a tensor."""
+    """Return selected rows of a column; ``index`` holds the same rows as a tensor."""
     if column is None:
         return None
     if isinstance(column, Mapping):

@@ -50,7 +50,7 @@ class BatchPlan:
         steps: Ints,
         batch_size: int | None,
     ) -> BatchPlan:
-        """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
+        """Draw batches for clients with these stream keys, sizes and steps."""
         width = int(batch_widths(sizes, batch_size).max())
         positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)
         counts = np.zeros(positions.shape[:2], dtype=np.int64)
@@ -104,7 +104,7 @@ def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:
 
 
 def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:
-    """Draw for clients of one size: positions (steps, rows, b) and batch lengths (steps,)."""
+    """Draw for clients of one size: positions (steps, rows, b), lengths (steps,)."""
     per_epoch = -(-size // b)
     slots = np.arange(steps) % per_epoch
     lengths = np.minimum(b, size - slots * b)

@@ -24,7 +24,7 @@ class PerClient(Protocol):
     """A part with options that hold one value per client."""
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """Return the part for the clients ``stay``, renumbered 0, 1, … in this order."""
+        """Return the part for the clients ``stay``, renumbered 0, 1, … in order."""
 
 
 # samplers -----------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class HasStatisticsGiven(Protocol):
 
 @dataclass(frozen=True)
 class Coins:
-    """Client i is drawn with probability ``chances[i]``, and then has weight ``weights[i]``."""
+    """Client i is drawn with probability ``chances[i]`` and weighs ``weights[i]``."""
 
     chances: Floats  # (N,), at most 1
     weights: Floats  # (N,)
@@ -72,7 +72,7 @@ class HasCoins(Protocol):
     """A sampler that draws every client independently of the others."""
 
     def coins(self, importance: Floats) -> Coins:
-        """Return the probabilities and weights of clients with this importance, (N,)."""
+        """Return the probabilities and weights for this importance, (N,)."""
 
 
 # clocks -------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class KnowsLongRunWeights(Protocol):
     """A clock that knows how often each client arrives in the long run."""
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """Return the unbiased weights d_i, (N,); None for ``durations`` means the clock's own."""
+        """Return the unbiased weights d_i, (N,); None takes the clock's durations."""
 
 
 @runtime_checkable
@@ -99,7 +99,7 @@ class KnowsNextStart(Protocol):
     """Times during which clients may be away."""
 
     def next(self, now: float) -> float:
-        """Return the first time after now at which any client can start; inf if none can."""
+        """Return the first time after now at which a client can start, or inf."""
 
 
 # weightings ---------------------------------------------------------------------------
@@ -204,4 +204,4 @@ class LetsClientsLeave(Protocol):
         """Number of clients."""
 
     def without(self, clients: Sequence[int] | Ints) -> Any:
-        """Return the federation without these clients; the others are renumbered in order."""
+        """Return the federation without these clients; the others move up, in order."""

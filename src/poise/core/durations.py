@@ -30,11 +30,11 @@ class TimesWithLaws(Times, Protocol):
         """E[T_i], (N,)."""
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """E[ceil(T_i / dt)], (N,): how many windows of length dt the work of client i takes."""
+        """E[ceil(T_i / dt)], (N,): the windows of length dt that client i needs."""
 
 
 Durations: TypeAlias = str | Sequence[float] | np.ndarray | DurationsPart | None
-"""One number per client, a scenario ``"F<percent>"``, a part such as Exponential, or None.
+"""One number per client, a scenario ``"F<percent>"``, a durations part, or None.
 
 None means one unit of time for every client.
 """
@@ -62,7 +62,7 @@ class FixedDurations:
         return self.of(np.arange(clients), 0, 0, 0.0)
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """``ceil(tau_i / dt)``; work that ends exactly with a window belongs to that window."""
+        """``ceil(tau_i / dt)``; work that ends with a window belongs to it."""
         return np.ceil(self.mean(clients) / dt * (1 - SAME))
 
 
@@ -86,7 +86,7 @@ def scenario(name: str, clients: int) -> Floats:
 
 
 def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
-    """Check durations, and their number if ``clients`` is known; return them as times."""
+    """Check durations, and their number if ``clients`` is known; return times."""
     if given is None:
         return FixedDurations()
     if isinstance(given, DurationsPart):

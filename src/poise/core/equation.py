@@ -27,7 +27,7 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
 
 @dataclass(frozen=True)
 class Moving:
-    """The global model and the state of the server optimiser that moves its trainable entries."""
+    """The global model, and the state of the optimiser of its trainable entries."""
 
     theta: Vector
     trainable: int  # the optimiser moves theta[:trainable]

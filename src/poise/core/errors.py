@@ -71,7 +71,7 @@ class RunLocked(LedgerError):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known word, or with all known words.
+    """Return a hint with the nearest known word, or with all known words, if any.
 
     >>> suggest("unifrom", ["uniform", "full"])
     "did you mean 'uniform'?"
@@ -82,11 +82,13 @@ def suggest(word: str, known: Iterable[str]) -> str:
     nearest = get_close_matches(word, known, n=1)
     if nearest:
         return f"did you mean {nearest[0]!r}?"
+    if not known:
+        return ""
     return f"known: {', '.join(known)}"
 
 
 def require(condition: bool, message: str, hint: str = "", *, where: str = "") -> None:
-    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the wrong option."""
+    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the option."""
     if not condition:
         raise InvalidOption(message, hint, where=(where,) if where else ())
 

@@ -42,18 +42,18 @@ class FederationLike(Protocol):
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [data] that recreates this federation; None if Python objects define it."""
+        """The table [data] that recreates this federation; None for Python objects."""
 
 
 class TaskLike(Protocol):
-    """The model and the loss: `poise.task`, the task of `poise.quadratics`, or your own class."""
+    """The model and the loss: `poise.task`, that of `poise.quadratics`, or your own."""
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [task] that recreates this task; None if Python objects define it."""
+        """The table [task] that recreates this task; None for Python objects."""
 
     def bind(self, federation: Any, device: str = "cpu") -> Oracle:
-        """Return the gradient oracle on a federation; raises if the task cannot use it."""
+        """Return the gradient oracle on a federation; raises if that cannot work."""
 
 
 class ReadableFederation(FederationLike, Protocol):
@@ -102,7 +102,7 @@ class HasDigest(Protocol):
 
 @runtime_checkable
 class SendsMessages(Protocol):
-    """A federation whose clients compute their own messages for the similarity graph."""
+    """A federation whose clients compute their messages for the similarity graph."""
 
     def messages(self) -> Floats:
         """One message per client, (N, D)."""

@@ -1,4 +1,4 @@
-"""The last update of every client and their similarities, for samplers that cluster clients."""
+"""The last update of every client and their similarities, for cluster samplers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ClusterClients = Callable[[Floats], SamplingDistributions]
 
 @dataclass
 class Gradients:
-    """Representative gradients G_i = last theta_i - theta, zero for a client that never worked.
+    """Representative gradients G_i = last theta_i - theta, zero before the first work.
 
     Each round computes only the rows of clients that worked: O(N m d). A similarity
     depends on its two updates alone, and rows are written in the order of the records,
@@ -51,7 +51,7 @@ class Gradients:
         self._norms = torch.zeros(self.clients, dtype=torch.float64)
 
     def add(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
-        """Store the updates of these clients, in this order; return the stored rows by client."""
+        """Store the updates of these clients; return the stored rows by client."""
         if self._prefetched is not None:
             self._prefetched.result()  # the background thread still reads the rows
         if self._rows is None and len(clients):
@@ -99,7 +99,7 @@ class Gradients:
         return self.alike
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the prefetched distributions in use, which the ledger needs for a resume."""
+        """Return the prefetched distributions in use; the ledger keeps them."""
         if self._used is None:
             return {}
         return {

@@ -1,4 +1,4 @@
-"""The mean of its neighbours' last local models, which the server sends to each client."""
+"""The mean of the neighbours' last local models, which the server sends to clients."""
 
 from __future__ import annotations
 

@@ -101,19 +101,19 @@ class Option:
                 choices += get_args(kind)
         return tuple(choices)
 
-    def checked(self, value: Any) -> Any:
-        """Return the value as plain Python data; raise if its type or range is wrong."""
+    def checked(self, value: object) -> Any:
+        """Return the value as plain Python data; raise if type or range is wrong."""
         if not fits(value, self.type):
             raise self._wrong_type(value)
-        value = plain(value)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not self._in_range(value):
+        checked = plain(value)
+        is_number = isinstance(checked, int | float) and not isinstance(checked, bool)
+        if is_number and not self._in_range(checked):
             raise InvalidOption(
-                f"{self.name} must be {self._range()}, not {value}", where=(self.key,)
+                f"{self.name} must be {self._range()}, not {checked}", where=(self.key,)
             )
-        return value
+        return checked
 
-    def _wrong_type(self, value: Any) -> InvalidOption:
+    def _wrong_type(self, value: object) -> InvalidOption:
         """Return the error for a value of the wrong type."""
         if self.choices:
             hint = suggest(str(value), map(str, self.choices))
@@ -156,14 +156,14 @@ class Option:
         return "finite"
 
 
-def option(default: Any = MISSING, help: str = "", **more: Any) -> Any:
-    """Declare an option as a field of a dataclass; ``more`` goes to `OptionDeclaration`."""
+def option(default: object = MISSING, help: str = "", **more: Any) -> Any:
+    """Declare an option as a dataclass field; ``more`` goes to `OptionDeclaration`."""
     declaration = OptionDeclaration(help, **more)
     return dataclasses.field(default=default, metadata={"declared": declaration})
 
 
 def options_of(kind: type) -> dict[str, Option]:
-    """Return the options that a dataclass declares, by name, in the order of its fields."""
+    """Return the options that a dataclass declares, by name, in their order."""
     hints = get_type_hints(kind)
     options = {}
     for field in dataclasses.fields(kind):
@@ -181,14 +181,14 @@ def values_of(instance: DataclassInstance) -> dict[str, Any]:
 
 
 def check_options(instance: DataclassInstance) -> None:
-    """Check every option of a frozen dataclass, and replace its values by plain Python data."""
+    """Check all options of a frozen dataclass, and make their values plain Python."""
     values = values_of(instance)
     for name, declared in options_of(type(instance)).items():
         object.__setattr__(instance, name, declared.checked(values[name]))
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], title: str) -> None:
-    """Raise for a key of a table that is not an option; ``title`` names the table in the error."""
+    """Raise for a key of a table that is no option; ``title`` names the table."""
     names = list(known)
     for key in table:
         if key not in names:
@@ -197,7 +197,7 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], title: str) -> No
             )
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Convert NumPy numbers to Python numbers, and lists to tuples.
 
     >>> plain([1, 2.5, "a"])
@@ -214,8 +214,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has the annotated type; a whole number is a number, a bool is not."""
+def fits(value: object, hint: Any) -> bool:
+    """Return whether a value has the annotated type; a bool is no whole number."""
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -235,31 +235,33 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, origin or hint)
 
 
-def _same(value: Any, choice: Any) -> bool:
+def _same(value: object, choice: object) -> bool:
     """Return whether a value is a choice of a Literal: equal, and of the same type."""
     return value is choice or (type(value) is type(choice) and value == choice)
 
 
-def alternatives(hint: Any) -> tuple[Any, ...]:
+def alternatives(hint: object) -> tuple[Any, ...]:
     """Return the types that an annotation allows."""
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
 
 
-def _item_type(hint: Any) -> Any:
-    """Return the item type of a sequence of numbers or texts; Any for every other sequence."""
+def _item_type(hint: object) -> Any:
+    """Return the item type of a sequence of numbers or texts; Any for all others."""
     kinds = [kind for kind in get_args(hint) if kind is not Ellipsis]
     if len(kinds) == 1 and kinds[0] in (int, float, str):
         return kinds[0]
     return Any
 
 
-def describe_type(hint: Any) -> str:
+def describe_type(hint: object) -> str:
     """Describe an annotation in words.
 
-    >>> describe_type(int | None), describe_type(Literal["a", "b"]), describe_type(tuple[str, ...])
-    ('a whole number or nothing', "'a' or 'b'", 'a list of texts')
+    >>> describe_type(int | None), describe_type(tuple[str, ...])
+    ('a whole number or nothing', 'a list of texts')
+    >>> describe_type(Literal["a", "b"])
+    "'a' or 'b'"
     """
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(describe_type(kind) for kind in get_args(hint))
@@ -268,7 +270,7 @@ def describe_type(hint: Any) -> str:
     if get_origin(hint) in (tuple, list, Sequence):
         items = {int: "whole numbers", float: "numbers", str: "texts"}
         return f"a list of {items.get(_item_type(hint), 'values')}"
-    names = {
+    names: dict[object, str] = {
         int: "a whole number",
         float: "a number",
         str: "a text",

@@ -41,7 +41,7 @@ OURS = "poise."
 """The prefix of poise's own modules."""
 
 OWN = ":"
-"""Separates module and class in the name of an object whose class is not a declared part."""
+"""Separates module and class in the name of an object that is no declared part."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -111,7 +111,7 @@ def parts_of(slot: str) -> dict[str, type]:
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``; ``title`` names the table in errors."""
+    """Make a part from ``{"name": …, option: value, …}``; errors name ``title``."""
     title = title or f"[{slot}]"
     options = dict(table)
     cls = _class_named(options.pop("name", None), slot, title)
@@ -120,9 +120,10 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
     }
     for key in options:
         if key not in fields:
-            hint = suggest(key, fields) if fields else ""
             raise InvalidOption(
-                f"{title} {table['name']!r} has no option {key!r}", hint, where=(key,)
+                f"{title} {table['name']!r} has no option {key!r}",
+                suggest(key, fields),
+                where=(key,),
             )
     missing = [key for key, f in fields.items() if key not in options and _required(f)]
     if missing:
@@ -136,7 +137,7 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
     return cls(**values)
 
 
-def _class_named(name: Any, slot: str, title: str) -> type:
+def _class_named(name: object, slot: str, title: str) -> type:
     """Return the registered class of a name in an experiment file."""
     known = parts_of(slot)
     if name is None:
@@ -200,7 +201,7 @@ def is_part(value: object) -> TypeGuard[Part]:
 
 
 def _rebuilding_class(instance: object) -> type | None:
-    """Return the declared class that rebuilds an equivalent object; None if there is none."""
+    """Return the declared class that rebuilds an equivalent object, or None."""
     if not is_part(instance):
         return None
     cls: Any = _register.get(instance.slot, {}).get(instance.name)
@@ -218,7 +219,7 @@ def _required(f: dataclasses.Field[Any]) -> bool:
     return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     """Convert arrays and lists to tuples, and NumPy numbers to Python numbers."""
     if isinstance(value, np.ndarray | np.generic):
         return _frozen(value.tolist())
@@ -227,7 +228,7 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Convert a value to one that an experiment file can hold."""
     if is_part(value):
         return {"slot": value.slot, **describe(value)}
@@ -236,7 +237,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _revive(value: Any) -> Any:
+def _revive(value: object) -> Any:
     """Build the nested parts inside a value of an experiment file."""
     if isinstance(value, Mapping) and "slot" in value and "name" in value:
         table = {key: option for key, option in value.items() if key != "slot"}

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from poise.core.algorithm_state import AlgorithmState
 
 Transform: TypeAlias = Callable[[Stack, Stack], Stack]
-"""(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""
+"""(gradients, parameters) -> gradients, row by row; may change the gradients."""
 
 ServerState: TypeAlias = Mapping[str, Vector]
 """The vectors of a server optimiser, by name."""
@@ -127,7 +127,7 @@ class Solver(Protocol):
         """
 
     def rate(self, version: int) -> float:
-        """Return the learning rate on this version; equal rates let versions work together."""
+        """Return the rate on this version; versions of equal rates work together."""
 
 
 class Memory:
@@ -144,7 +144,7 @@ class Memory:
     """Whether a new client begins with the model that it received, instead of zeros."""
 
     neighbours: bool = False
-    """Whether the server sends each client the mean of its neighbours' last local models."""
+    """Whether the server sends each client the mean of its neighbours' last models."""
 
     def shared(self, theta: Vector) -> Mapping[str, Vector]:
         """Return the server's vectors before the first round."""
@@ -162,7 +162,7 @@ class Memory:
     def point(
         self, client_state: Mapping[str, Stack]
     ) -> Callable[[Stack], Stack] | None:
-        """Return the map to the points of the gradients; None for the clients' own models."""
+        """Return the map to the points of the gradients; None for the own models."""
         return None
 
     def client_state_after(
@@ -182,7 +182,7 @@ class Memory:
         updates: RoundUpdates,
         sent: Mapping[str, Stack],
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """Return the server's vectors after the updates arrived, and a shift of the direction.
+        """Return the server's vectors after the updates, and a shift of the direction.
 
         The shift may be None. ``sent`` holds the shared vectors that each client
         received, (m, trainable).
@@ -214,7 +214,7 @@ class Sampler(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The extra facts that it reads: loss reports (`LOSS_REPORTS`), ``gradients``."""
+        """The facts that it reads: loss reports (`LOSS_REPORTS`), ``gradients``."""
 
     def fit(self, setting: Setting) -> None:
         """Raise if the sampler cannot work in this setting."""
@@ -286,7 +286,7 @@ class Weighting(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The optional columns that it reads: `LOSS_REPORTS`, ``balance``, ``adjacency``.
+        """The optional columns it reads: `LOSS_REPORTS`, ``balance``, ``adjacency``.
 
         The clock computes ``balance``; ``adjacency`` comes from the similarity graph.
         """
@@ -358,7 +358,7 @@ class Channel(Protocol):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Names of the vectors (d,) that each client keeps between rounds, zero at first."""
+        """Names of the vectors (d,) that each client keeps, zero at first."""
 
     def fit(self, setting: Setting) -> None:
         """Raise if the channel cannot work in this setting."""
@@ -431,7 +431,7 @@ class Attack(Protocol):
 
     @property
     def works(self) -> bool:
-        """Whether its clients do their real work first; then ``answer`` sees the result."""
+        """Whether its clients do their real work, which ``answer`` then sees."""
 
     def fit(self, setting: Setting) -> None:
         """Raise if the attack cannot work in this setting."""
@@ -451,7 +451,7 @@ class Probe(Protocol):
     """
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """Return measurements by name, (m,) or (m, k) each; nan for a row without measurement."""
+        """Return measurements by name, (m,) or (m, k) each; nan for missing rows."""
 
 
 class Oracle(Protocol):
@@ -463,7 +463,7 @@ class Oracle(Protocol):
 
     @property
     def module(self) -> torch.nn.Module | None:
-        """The architecture with its frozen parameters; None if the task has no module."""
+        """The architecture with its frozen parameters; None without a module."""
 
     @property
     def frozen(self) -> str:
@@ -475,7 +475,7 @@ class Oracle(Protocol):
 
     @property
     def stacked(self) -> bool:
-        """Whether one call computes its clients together; False if one after the other."""
+        """Whether one call computes its clients together, not one by one."""
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -539,10 +539,10 @@ class Backend(Protocol):
 
     @property
     def real_time(self) -> bool:
-        """Whether answers take real time; then it is a `poise.engine.realtime.RealTimeBackend`."""
+        """Whether answers take real time; it is then a `RealTimeBackend`."""
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the assignments of an order; return one row per assignment, in their order.
+        """Do the assignments of an order; return one row for each, in order.
 
         ``spare`` is a stack that is no longer in use; the backend may reuse its memory.
         """
@@ -563,7 +563,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class WorkOrder:
-    """Assignments, the models that they start from, and the reports that clients must send."""
+    """Assignments, the models they start from, and the reports that clients send."""
 
     assignments: Sequence[Assignment]
     models: Mapping[int, Vector]  # by version

@@ -45,20 +45,20 @@ def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
 
 
 def torch_generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
-    """Return a CPU torch generator for one address (initial weights, dropout masks, noise)."""
+    """Return a torch generator on the CPU for one address (weights, dropout, noise)."""
     low = address(seed, purpose, *numbers) & (2**63 - 1)
     return torch.Generator().manual_seed(low)
 
 
 def _mix(z: U64) -> U64:
-    """Apply the SplitMix64 finaliser: a bijection of 64-bit words with full avalanche."""
+    """Apply the SplitMix64 finaliser: a bijection of words with full avalanche."""
     z = (z ^ (z >> np.uint64(30))) * _MIX_1
     z = (z ^ (z >> np.uint64(27))) * _MIX_2
     return z ^ (z >> np.uint64(31))
 
 
 def keys(seed: int, purpose: str, *columns: NDArray[np.int64] | int) -> U64:
-    """Return 64-bit stream keys for many addresses at once, e.g. one per client of a cohort.
+    """Return 64-bit stream keys for many addresses at once, e.g. one per client.
 
     The columns broadcast: ``keys(seed, "batches", n, clients)`` has one key per client.
     A key depends on its own row of numbers only.
@@ -93,7 +93,7 @@ def words(stream: U64, count: int, start: int = 0) -> U64:
 
 
 def permutations(stream: U64, size: int, need: int | None = None) -> NDArray[np.int64]:
-    """Return the first ``need`` entries of a uniform permutation of ``range(size)`` per stream.
+    """Return the first ``need`` entries of a permutation of ``range(size)`` per stream.
 
     Entry j of a row does not depend on ``need``, so a smaller ``need`` only costs less.
 
@@ -103,7 +103,8 @@ def permutations(stream: U64, size: int, need: int | None = None) -> NDArray[np.
     >>> bool((permutations(keys(0, "batches", np.arange(3)), 5, need=2) == p[:, :2]).all())
     True
     """
-    need = size if need is None else min(need, size)
+    if need is None or need > size:
+        need = size
     draws = words(stream, size)
     if need < size // 4:
         smallest = np.argpartition(draws, need, axis=1)[:, :need]

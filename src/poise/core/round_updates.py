@@ -1,4 +1,4 @@
-"""`RoundUpdates`: what the server knows of the updates that arrived for one aggregation."""
+"""`RoundUpdates`: the server's facts about the updates of one aggregation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from poise.core.vectors import Stack, Vector
 Result = TypeVar("Result")
 
 NEAR = 0.05
-"""Below this share of |Delta_i|^2 + |C|^2, a squared distance is computed from the difference."""
+"""Below this share of |Delta_i|^2 + |C|^2, subtract vectors before squaring."""
 
 COLUMNS = 2**15
-"""Entries of a row that are summed in the row's own precision; blocks are summed in double."""
+"""Entries that are summed in the row's precision; blocks are summed in double."""
 
 OLD_NAMES = {
     "sizes": "samples",
@@ -42,17 +42,17 @@ NO_COLUMN = {
     "models",
     "map_workers",
 }
-"""Arguments of `RoundUpdates.of_columns` that stay unchanged; all others become arrays."""
+"""Arguments of `RoundUpdates.of_columns` that stay as they are; others: arrays."""
 
 
 def _shared(**options: Any) -> Any:
-    """Declare a field with one value for the whole round, instead of one row per update."""
+    """Declare a field with one value for the whole round, not one row per update."""
     return field(metadata={"shared": True}, **options)
 
 
 @dataclass(frozen=True, eq=False)
 class RoundUpdates:
-    """The updates of one aggregation, one row each, with the server's facts about their clients.
+    """The updates of one aggregation, one row each, with facts about their clients.
 
     Weightings, aggregators, probes and solvers' memories read this value only. Facts
     that need a pass over the updates (`gram`, `products`, `from_centre`, …) are
@@ -190,7 +190,7 @@ class RoundUpdates:
     def combined(
         self, weights: Floats, direction: Vector, linear: bool = True
     ) -> RoundUpdates:
-        """Return the same updates with the applied coefficients and the resulting direction.
+        """Return the same updates with the applied coefficients and the direction.
 
         ``linear``: whether the direction is the weighted sum of the updates.
         """
@@ -219,7 +219,7 @@ class RoundUpdates:
 
     @cached_property
     def weighted_sum(self) -> Vector:
-        """``D = sum_i omega_i Delta_i`` of the trainable entries, under every aggregator."""
+        """``D = sum_i omega_i Delta_i`` of trainable entries, for any aggregator."""
         from poise.core import equation
 
         if self._linear:
@@ -264,7 +264,7 @@ class RoundUpdates:
 
     @cached_property
     def gram(self) -> Floats:
-        """``Delta_i . Delta_j``, (m, m); blocks of columns are summed in double precision."""
+        """``Delta_i . Delta_j``, (m, m); sums over blocks in double precision."""
         deltas = self.deltas
         total = torch.zeros((len(self), len(self)), dtype=torch.float64)
         for span in _spans(self.trainable):
@@ -320,7 +320,7 @@ class RoundUpdates:
 
     @cached_property
     def from_centre(self) -> Floats:
-        """``|Delta_i - C|`` of every row, with ``C = D/O`` and O the sum of the coefficients.
+        """``|Delta_i - C|`` per row, with ``C = D/O``, O the sum of coefficients.
 
         nan if O is 0. ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass;
         rows for which it would cancel are computed from the difference.

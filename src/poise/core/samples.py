@@ -1,4 +1,4 @@
-"""`Samples`: a pool of samples in compact storage. `Shards`: the samples of some clients."""
+"""`Samples`: a pool of samples in compact storage. `Shards`: those of clients."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Samples:
     def features(
         self, rows: torch.Tensor, out: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the model's input for these rows, (*rows.shape, *shape): floats or int64 tokens.
+        """Return the input for these rows, (*rows.shape, *shape): floats or tokens.
 
         ``out`` is memory to reuse for floats; it must be at least as large as the
         result.
@@ -132,7 +132,7 @@ class Shards:
         return self.samples.features(rows, out), labels
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the places in the pool and the labels of the samples at these positions."""
+        """Return the places in the pool and the labels at these positions."""
         return self.rows[positions], self.labels[positions]
 
     def arrays(self, k: int = 0) -> tuple[NDArray[np.generic], NDArray[np.generic]]:

@@ -54,7 +54,7 @@ class SamplingDistributions:
         return self.clients[np.searchsorted(self.ends, units, side="right")]
 
     def units(self, clients: int) -> sparse.csr_array:
-        """Return the whole units of each client in each distribution, (m, N), sparse."""
+        """Return the units of each client in each distribution, (m, N), sparse."""
         # not at the top: a node imports this module for every message
         from scipy import (
             sparse,
@@ -157,7 +157,7 @@ Segment: TypeAlias = tuple[int, int]
 
 
 def _ranked_groups(groups: Iterable[Ints], units: Ints) -> list[list[Segment]]:
-    """Return the clients with units left, by group: largest group first, then by first client."""
+    """Return clients with units left by group; the largest group comes first."""
     ranked = []
     for group in groups:
         members = [(int(i), int(units[i])) for i in sorted(group) if units[i]]
@@ -172,7 +172,7 @@ def _ranked_groups(groups: Iterable[Ints], units: Ints) -> list[list[Segment]]:
 def _fill(
     distribution: list[Segment], waiting: Sequence[Segment], room: int
 ) -> tuple[list[Segment], list[Segment]]:
-    """Add waiting clients until the distribution is full; return it and the clients left over.
+    """Add waiting clients until the distribution is full; return it and the rest.
 
     The last client is split if it does not fit as a whole.
     """
@@ -205,7 +205,7 @@ def cohort(drawn: Ints, independent: bool) -> Cohort:
 
 
 def units_of(setting: Setting, m: int) -> Ints:
-    """Return whole units in proportion to the importance; the sizes if importance is by size."""
+    """Return whole units in proportion to importance; the sizes if it is by size."""
     sizes = setting.sizes.astype(np.int64)
     p = setting.importance
     if np.allclose(sizes / sizes.sum(), p, rtol=1e-12, atol=0):

@@ -15,13 +15,13 @@ Measure: TypeAlias = Literal["arccos", "L2", "L1"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 BLOCK = 2**20
-"""Entries of a block of rows, which stays in the cache while several vectors are compared to it."""
+"""Entries of a block of rows that stays in the cache for several comparisons."""
 
 
 def to_all(
     measure: Measure, vectors: Sequence[Vector], rows: Stack, norms: Vector
 ) -> Floats:
-    """Compare each vector with every row, (k, N); ``norms`` are the lengths of the rows.
+    """Compare each vector with every row, (k, N); ``norms`` are those of the rows.
 
     ``arccos``: the angle, and 0 to or from a zero vector; ``L2``: the squared distance;
     ``L1``: the sum of absolute differences. The value of a pair does not depend on the

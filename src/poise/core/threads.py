@@ -1,4 +1,4 @@
-"""Threads and workers: one thread per operation, and blocks of rows that workers share."""
+"""Threads and workers: one thread per operation, blocks of rows for workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MapWorkers = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
 
 BLOCK = 2**22
-"""Bytes of a stack that a worker takes at once; for smaller blocks the handover costs too much."""
+"""Bytes of a stack that a worker takes at once; less is not worth the handover."""
 
 WARM = 2**20
 """Bytes that stay in a core's cache from one operation to the next."""
@@ -43,7 +43,7 @@ def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 def row_blocks(stack: Stack, size: int = BLOCK) -> list[Stack]:
-    """Cut a stack into blocks of rows of about ``size`` bytes; depends on its shape only.
+    """Cut a stack into blocks of about ``size`` bytes; depends on its shape only.
 
     >>> import torch
     >>> [len(rows) for rows in row_blocks(torch.zeros(5, 2**19))]

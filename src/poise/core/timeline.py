@@ -50,7 +50,7 @@ def in_arrival_order(assignments: Iterable[Assignment]) -> list[Assignment]:
 
 
 def _moves_ahead(later: Assignment, earlier: Assignment) -> bool:
-    """Return whether two assignments arrive together, and the later has the smaller client."""
+    """Return whether both arrive together and the later has the smaller client."""
     # inf is close to inf only
     together = math.isclose(earlier.finish, later.finish, rel_tol=SAME)
     return later.client < earlier.client and together

@@ -21,7 +21,7 @@ PERSONAL = "personal"
 """The name of a client's personal entries of the model, in its client state."""
 
 HELD = "held"
-"""The name of the version of the state that a client's node holds, in the server's client state."""
+"""The version of the state on a client's node, in the server's client state."""
 
 LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
 """The losses that a part may require clients to report with their update."""
@@ -52,7 +52,7 @@ class Setting:
     _cache: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def neighbours(self) -> Floats:
-        """Return p_ij of the similarity graph, (N, N): the share of client j for client i.
+        """Return p_ij of the similarity graph, (N, N): client j's share for client i.
 
         Row i sums to p_i.
         """
@@ -102,7 +102,7 @@ class Cohort:
 
 @dataclass(frozen=True, order=True)
 class Assignment:
-    """One client's work: it starts from model ``version`` and answers at time ``finish``."""
+    """One client's work, from model ``version`` until its answer at ``finish``."""
 
     finish: float
     client: int
@@ -153,7 +153,7 @@ class Step:
 
 @dataclass(frozen=True)
 class AttackerView:
-    """Everything that a dishonest client and its accomplices know when the client answers.
+    """Everything that a dishonest client and its accomplices know at its answer.
 
     Args:
         client: its number.

@@ -58,7 +58,7 @@ class Layout:
 
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
-        """Return the layout of a module's trainable parameters and persistent buffers."""
+        """Return the layout of a module's parameters and persistent buffers."""
         trainable = [
             (name, tuple(p.shape), p.dtype)
             for name, p in module.named_parameters()

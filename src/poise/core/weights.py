@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Floor: TypeAlias = (
     float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
 )
-"""F_i*: one number for all clients, each client's lowest loss so far, or one number per client."""
+"""F_i*: one number, each client's lowest loss so far, or one number per client."""
 
 
 def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., Floats]:
-    """Let callers pass base weights and columns to ``coefficients`` instead of `RoundUpdates`.
+    """Let callers of ``coefficients`` pass columns in place of `RoundUpdates`.
 
     ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` shows what a
     weighting does.
@@ -55,7 +55,7 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
     warnings.warn(
         f"{type(weighting).__name__}.coefficients(base, **reports) is the old signature: "
         "write coefficients(self, updates), with poise.core.round_updates.RoundUpdates",
-        FutureWarning,  # Python would hide a DeprecationWarning from the author of the weighting
+        FutureWarning,  # Python hides a DeprecationWarning from the weighting's author
         stacklevel=2,
     )
     by_name: Callable[..., Floats] = weighting.coefficients
@@ -65,9 +65,9 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
 
 
 @lru_cache
-def _takes_columns(kind: type) -> bool:
-    """Return whether a class of weightings has the old signature, with keyword columns."""
-    method = unwrap(vars(kind).get("coefficients") or kind.coefficients)  # type: ignore[attr-defined]
+def _takes_columns(kind: type[Weighting]) -> bool:
+    """Return whether a class of weightings has the old signature with keywords."""
+    method = unwrap(vars(kind).get("coefficients") or kind.coefficients)
     _, first, *others = signature(method).parameters.values()
     if first.name in ("base", "updates"):
         return first.name == "base"
@@ -103,7 +103,7 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
 def finite_losses(
     name: Literal["loss_before", "loss_after"], updates: RoundUpdates
 ) -> Floats:
-    """Return the reported losses; raises for a missing loss, and names the client of a bad one."""
+    """Return the reported losses; raises for missing ones, infinite ones and nan."""
     values = updates.loss_before if name == "loss_before" else updates.loss_after
     if values is None:
         raise InvalidOption(f"this weighting needs {name}, but no client reported it")
@@ -124,7 +124,7 @@ def finite_losses(
 
 
 def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
-    """Return ``F_i - F_i*`` of each row; raises for a client whose loss is not finite."""
+    """Return ``F_i - F_i*`` of each row; raises for a loss that is not finite."""
     losses = finite_losses("loss_before", updates)
     if isinstance(floor, str):
         if updates.lowest_loss is None:
@@ -144,7 +144,7 @@ def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
 
 
 def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
-    """Select the floors of the clients ``stay``, in this order; a common floor stays as it is.
+    """Select the floors of the clients ``stay``, in order; a common floor stays.
 
     >>> floors_for((0.1, 0.2, 0.3), [2, 0]), floors_for({0: 0.1, 2: 0.3}, [2]), floors_for(0.5, [2])
     ((0.3, 0.1), {0: 0.3}, 0.5)
@@ -169,8 +169,10 @@ def check_floor(name: str, floor: Floor) -> None:
             "known: a number, 'running_min', one per client",
         )
         return
-    values = floor.values() if isinstance(floor, Mapping) else np.atleast_1d(floor)
-    require(all(np.isfinite(v) for v in values), f"{name}: every floor must be finite")
+    if isinstance(floor, Mapping):
+        floor = tuple(floor.values())
+    finite = bool(np.isfinite(np.asarray(floor)).all())
+    require(finite, f"{name}: every floor must be finite")
 
 
 def check_k(name: str, k: int | float) -> None:
@@ -184,7 +186,7 @@ def check_k(name: str, k: int | float) -> None:
 
 
 def extreme(values: Floats, k: int | float) -> Floats:
-    """Return ``1/k`` for each of the k largest values; ties for the last places share them.
+    """Return ``1/k`` for each of the k largest values; ties share the last places.
 
     >>> extreme(np.array([1.0, 3.0, 2.0, 2.0]), 2)
     array([0.  , 0.5 , 0.25, 0.25])
@@ -192,8 +194,9 @@ def extreme(values: Floats, k: int | float) -> Floats:
     rows = len(values)
     if rows == 0:
         return np.zeros(0)
-    places = k if isinstance(k, int) else max(1, int(np.ceil(k * rows)))
-    count = min(rows, places)
+    if not isinstance(k, int):
+        k = max(1, int(np.ceil(k * rows)))
+    count = min(rows, k)
     last = np.sort(values)[rows - count]
     above = values > last
     tied = values == last
@@ -202,7 +205,7 @@ def extreme(values: Floats, k: int | float) -> Floats:
 
 
 def without_excluded(omega: Floats, clients: Ints, excluded: frozenset[int]) -> Floats:
-    """Set the coefficients of excluded clients to 0, and scale the others to the same total.
+    """Set excluded clients' coefficients to 0; scale the others to the same total.
 
     If every client is excluded, all coefficients are 0.
 

@@ -1,4 +1,4 @@
-"""Federated data: sources, partitions, populations on demand, corruptions and data files."""
+"""Federated data: sources, partitions, populations, corruptions and data files."""
 
 from poise.data.federation import federation
 from poise.data.federation_data import Federation

@@ -9,7 +9,7 @@ from poise.core.types import Floats, Ints
 
 
 def largest_remainders(shares: Floats, totals: Ints) -> Ints:
-    """Round ``totals[i] · shares[i]`` to whole numbers that sum to ``totals[i]``, for every row i.
+    """Round ``totals[i] · shares[i]`` to whole numbers of sum ``totals[i]``, by rows.
 
     The method of largest remainders: round every entry down, then add 1 to the entries
     with the largest fractions until the sum is right; ties go to the first.
@@ -30,7 +30,7 @@ def largest_remainders(shares: Floats, totals: Ints) -> Ints:
 
 
 def apportion(weights: NDArray[np.float64], totals: Ints, capacity: Ints) -> Ints:
-    """Return whole numbers (m, K), in proportion to ``weights`` and at most ``capacity``.
+    """Return whole numbers (m, K) in proportion to ``weights``, within ``capacity``.
 
     Row i sums to ``totals[i]``. The rest that a full column cannot take goes to the
     columns with room, again in proportion to their weights, or in proportion to the

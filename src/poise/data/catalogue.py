@@ -1,4 +1,4 @@
-"""The catalogue of data sets: paths, sizes, checksums and download addresses of their files."""
+"""The catalogue of data sets: paths, sizes, checksums and addresses of their files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ WRITERS = DataFile(
     463024,
     "sha256:2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
     (
-        "https://raw.githubusercontent.com/facebookresearch/qmnist/master/qmnist-train-labels-idx2-int.gz",
+        "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
+        "qmnist-train-labels-idx2-int.gz",
     ),
 )
 

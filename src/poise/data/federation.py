@@ -105,7 +105,9 @@ def federation(
     §3.6].
     """
     seed = _whole("seed", seed)
-    number = None if clients is None else _whole("clients", clients)
+    number = None
+    if clients is not None:
+        number = _whole("clients", clients)
     loader = _loader(source)
     rule = _rule(partition, on_demand)
     rule_options, source_options = _sorted(
@@ -170,9 +172,10 @@ def federation(
         client_tests=tests,
         names=names,
     )
-    tables = [corruption] if isinstance(corruption, Mapping) else corruption
+    if isinstance(corruption, Mapping):
+        corruption = [corruption]
     with errors_at("corruption"):
-        for table in tables:
+        for table in corruption:
             fed = _corrupted(fed, table)
     if len(without):
         return fed.without(without)
@@ -218,14 +221,16 @@ def _sorted(
     rule: PartitionRule | None,
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the options into those of the partition and those of the source, and check them."""
+    """Split the options into those of partition and source, and check them."""
+    first = "a list of index arrays"
     if isinstance(partition, str):
         first = f"partition {partition!r}"
-    else:
-        first = "a list of index arrays"
-    second = f"source {source!r}" if isinstance(source, str) else "arrays"
-    known = [] if rule is None else option_names(rule, *_SUPPLIED, "keys")
-    takers = {first: known, second: option_names(loader, *_SUPPLIED)}
+    second = "arrays"
+    if isinstance(source, str):
+        second = f"source {source!r}"
+    takers = {first: [], second: option_names(loader, *_SUPPLIED)}
+    if rule is not None:
+        takers[first] = option_names(rule, *_SUPPLIED, "keys")
     sorted_ = sort_options(options, takers, _FEDERATION_OPTIONS)
     if rule is not None:
         check_options(rule, sorted_[first], first)
@@ -303,7 +308,7 @@ def _spec(
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return the arguments that make this federation again, without defaults and corruptions."""
+    """Return the arguments that make this federation again, without corruptions."""
     if not isinstance(source, str) or not isinstance(partition, str):
         return None
     chosen = {

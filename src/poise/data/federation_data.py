@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ from poise.data.corruptions.corruption import Span
 from poise.data.holdings import Holdings, StoredHoldings, gather
 from poise.data.identity import digest_of
 from poise.data.options import check_options, named, option_names, sort_options
-from poise.data.overview import describe
+from poise.data.overview import describe, kind_of_labels
 from poise.data.sources.source import Source
 
 Arrays: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+Number = TypeVar("Number", np.int64, np.float64)
 
 _MOST_COUNTED = 10_000
 
@@ -73,7 +74,7 @@ class Federation:
 
     @property
     def members(self) -> Ints:
-        """The owner number of each client in the holdings, (N,): 0 to N - 1 before `without`."""
+        """The owner number of each client, (N,): 0 to N - 1 before `without`."""
         if self.chosen is None:
             return np.arange(self.clients)
         return self.chosen
@@ -96,18 +97,23 @@ class Federation:
     @cached_property
     def sizes(self) -> Ints:
         """Training samples per client, (N,), read-only."""
-        sizes = self.holdings.sizes()
-        return _frozen(sizes if self.chosen is None else sizes[self.chosen])
+        return _frozen(self._of_chosen(self.holdings.sizes()))
 
     @cached_property
     def importance(self) -> Floats:
-        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by their sum."""
+        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers, scaled."""
         if not isinstance(self.weighing, str):
-            given = self.weighing if self.chosen is None else self.weighing[self.chosen]
+            given = self._of_chosen(self.weighing)
             return _frozen(given / given.sum())
         if self.weighing == "equal" or self.holdings.equal_size is not None:
             return np.broadcast_to(np.float64(1 / self.clients), (self.clients,))
         return _frozen(self.sizes / self.sizes.sum())
+
+    def _of_chosen(self, values: NDArray[Number]) -> NDArray[Number]:
+        """Select the entries of this federation's clients from those of all owners."""
+        if self.chosen is None:
+            return values
+        return values[self.chosen]
 
     # training data
     # ------------------------------------------------------------------------------
@@ -131,7 +137,7 @@ class Federation:
 
     @cached_property
     def _everyone(self) -> Shards:
-        """The samples of all clients, corrupted once; without owners that are not clients."""
+        """The samples of all clients, corrupted once; other owners are left out."""
         return self._corrupt(self._plain(self.members), self.members, self.corruptions)
 
     def shards(self, clients: Sequence[int] | Ints) -> Shards:
@@ -143,7 +149,9 @@ class Federation:
         """
         numbers = self._checked(clients)
         if self.on_demand:
-            owners = numbers if self.chosen is None else self.chosen[numbers]
+            owners = numbers
+            if self.chosen is not None:
+                owners = self.chosen[numbers]
             return self._corrupt(
                 self._plain(owners), owners, corruptions=self.corruptions
             )
@@ -173,7 +181,7 @@ class Federation:
         return given.astype(np.int64)
 
     def label_counts(self) -> Ints:
-        """Return the number of samples per client and class, by the clients' labels, (N, C).
+        """Return the number of samples per client and class, as labelled, (N, C).
 
         >>> from poise.data import federation
         >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
@@ -195,7 +203,7 @@ class Federation:
         return counted.reshape(self.clients, self.classes)
 
     def traits(self) -> dict[str, Floats]:
-        """Return the numbers by which clients differ by design, (N,) each; may be empty.
+        """Return the numbers by which clients differ by design, (N,) each.
 
         Names are ``imbalance ratio`` and ``flip ratio``.
 
@@ -218,8 +226,9 @@ class Federation:
         pool = self.source.test
         if pool is None:
             return None
-        chosen = self.source.test_rows
-        rows = torch.arange(len(pool)) if chosen is None else torch.from_numpy(chosen)
+        rows = torch.arange(len(pool))
+        if self.source.test_rows is not None:
+            rows = torch.from_numpy(self.source.test_rows)
         return Shards(
             pool, rows, pool.labels[rows], np.array([0, len(rows)], dtype=np.int64)
         )
@@ -240,7 +249,7 @@ class Federation:
         return self.client_tests is not None
 
     def client_test_shards(self, clients: Sequence[int] | Ints) -> Shards:
-        """Return the test samples of these clients, one after the other; a client may have none."""
+        """Return the test samples of these clients in turn; clients may have none."""
         if self.client_tests is None:
             raise InvalidOption(
                 "the clients of this federation have no test samples of their own",
@@ -302,7 +311,7 @@ class Federation:
         return replace(self, spec=spec, corruptions=(*self.corruptions, corruption))
 
     def without(self, clients: Sequence[int] | Ints) -> Federation:
-        """Return the federation without these clients; the others move up, in order (`members`).
+        """Return the federation without these clients; others move up (`members`).
 
         >>> from poise.data import federation
         >>> left = federation("digits", clients=5).without([1, 3])
@@ -340,13 +349,12 @@ class Federation:
 
     def __repr__(self) -> str:
         on_demand = ", on demand" if self.on_demand else ""
-        labels = f"{self.classes} classes" if self.classes else "regression"
         corruptions = "".join(
             f" + {corruption.name}" for corruption in self.corruptions
         )
         return (
             f"Federation({self.source.name!r}, {self.partition}{corruptions}, "
-            f"{self.clients:,} clients{on_demand}, {labels}, seed {self.seed})"
+            f"{self.clients:,} clients{on_demand}, {kind_of_labels(self)}, seed {self.seed})"
         )
 
 
@@ -361,7 +369,7 @@ def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
     return Shards(pool, torch.from_numpy(rows), labels, offsets)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Convert a value to types that an experiment file can hold.
 
     >>> plain((np.float64(0.5), np.arange(2)))

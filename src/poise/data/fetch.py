@@ -1,4 +1,4 @@
-"""Download data sets from their official addresses, and verify files by their checksums."""
+"""Download data sets from their official addresses, and verify their checksums."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def listing() -> list[DatasetStatus]:
 
 
 def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
-    """Return the status of the first complete variant, or of the one that `fetch` downloads."""
+    """Return the status of the first complete variant, or of the one to download."""
     for files in data.variants:
         at = locate(files)
         if at is not None:
@@ -68,7 +68,7 @@ def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
 
 
 def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
-    """Return the status of a data set whose files the user makes; it is present with its folder."""
+    """Return the status of a data set that the user makes: present with its folder."""
     for place in folders():
         folder = place / data.folder
         if folder.is_dir():
@@ -78,12 +78,12 @@ def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
 
 
 def _status(data: DatasetEntry, at: Path | None, size: int) -> DatasetStatus:
-    """Return a line of the listing; ``at`` is the data folder that holds the data set."""
+    """Return a line of the listing; ``at`` is the folder with the data set."""
     return DatasetStatus(
         name=data.name,
         about=data.about,
         present=at is not None,
-        folder="" if at is None else str(at),
+        folder=str(at or ""),
         size=size,
         fetchable=data.fetched is not None,
         licence=data.licence,
@@ -101,7 +101,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
             f"{name} cannot be verified: you made its files yourself, so there are no "
             "checksums"
         )
-    places = [Path(folder)] if folder is not None else folders()
+    places = _data_folders(folder)
     for files in data.variants:
         for place in places:
             if any((place / file.path).is_file() for file in files):
@@ -115,7 +115,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
 def fetch(
     name: str, folder: str | Path | None = None, progress: Progress | None = None
 ) -> list[Path]:
-    """Download the missing files of a data set, check all files, and return their paths.
+    """Download the missing files of a data set, check all, and return their paths.
 
     `fetch` writes a file to ``….part``, compares size and checksum, and then renames
     it. An interrupted download continues where it stopped.
@@ -126,7 +126,7 @@ def fetch(
         progress: called with (bytes so far, total bytes) after each chunk.
     """
     data = entry(name)
-    target = Path(folder) if folder is not None else folders()[0]
+    target = _data_folders(folder)[0]
     if data.folder:
         raise DataError(
             f"{name} cannot be downloaded: you make its files yourself", data.by_hand
@@ -157,7 +157,7 @@ def fetch(
 
 
 def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> Path:
-    """Return the path of a file, downloaded from the first working address if it is missing."""
+    """Return the path of a file, downloaded from the first address that works."""
     path = folder / file.path
     if path.is_file() and checksum(path, file.algorithm) == file.digest:
         report(path.stat().st_size)
@@ -181,7 +181,7 @@ def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> 
 def download(
     address: str, path: Path, file: DataFile, report: Callable[[int], None]
 ) -> Path:
-    """Download ``address`` to ``path``, continuing a ``.part`` file if the server supports it.
+    """Download ``address`` to ``path``; continue a ``.part`` file if possible.
 
     A finished part with a wrong checksum is deleted, so that the next try starts
     afresh.
@@ -193,8 +193,9 @@ def download(
     if not file.size or have > file.size:
         have = 0
     if not (file.size and have == file.size):
-        headers = {"Range": f"bytes={have}-"} if have else {}
-        request = Request(address, headers=headers)
+        request = Request(address)
+        if have:
+            request.add_header("Range", f"bytes={have}-")
         try:
             with urlopen(request, timeout=_TIMEOUT) as response:
                 _store(response, part, have=have, report=report)
@@ -224,8 +225,11 @@ def _store(
 ) -> None:
     """Write a response to disk; append it if the server sends only the rest."""
     resumed = have > 0 and response.status == http.client.PARTIAL_CONTENT
-    mode: Literal["ab", "wb"] = "ab" if resumed else "wb"
-    done = have if resumed else 0
+    mode: Literal["ab", "wb"] = "wb"
+    done = 0
+    if resumed:
+        mode = "ab"
+        done = have
     stream: BinaryIO
     with part.open(mode) as stream:
         report(done)
@@ -235,6 +239,13 @@ def _store(
             report(done)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _data_folders(folder: str | Path | None) -> list[Path]:
+    """Return the given data folder, or the usual ones."""
+    if folder is None:
+        return folders()
+    return [Path(folder)]
 
 
 def _by_hand(name: str, folder: Path) -> str:

@@ -96,7 +96,7 @@ def check(folder: Path, file: DataFile) -> Path:
 
 
 def read_gzip(path: Path) -> bytes:
-    """Return all bytes of a gzip file; a truncated or damaged one raises `DataError`."""
+    """Return all bytes of a gzip file; raises `DataError` for a damaged one."""
     try:
         with gzip.open(path) as stream:
             return stream.read()
@@ -136,7 +136,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
 def read_npz(
     path: Path, arrays: dict[str, tuple[tuple[int, ...], str]]
 ) -> dict[str, NDArray[Any]]:
-    """Return named arrays of an .npz file, each with the given shape and type; never unpickles."""
+    """Return named arrays of an .npz file with given shapes and types; no pickles."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             held = {name: archive[name] for name in arrays}
@@ -162,7 +162,7 @@ def read_npz(
 
 
 def check_labels(path: Path, labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Return the labels as int64; a label outside ``0 … classes - 1`` raises `DataError`."""
+    """Return the labels as int64; raises `DataError` for one that is no class."""
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         raise DataError(f"{path}: a label lies outside 0..{classes - 1}")
     return labels.astype(np.int64)

@@ -24,13 +24,13 @@ class Holdings(Protocol):
         """The size of every client if all are equal by construction, else None."""
 
     def sizes(self) -> Ints:
-        """Return the samples per client, (N,); a read-only view of one number if all are equal."""
+        """Return the samples per client, (N,); a read-only view if all are equal."""
 
     def rows(self, clients: Ints) -> tuple[Ints, Ints]:
-        """Return the rows of these clients in turn, and where each client starts, (m + 1,)."""
+        """Return the rows of these clients in turn, and their starts, (m + 1,)."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
+        """Return the numbers by which these clients differ, by name, (m,) each."""
 
     def fingerprint(self) -> bytes:
         """Return a hash of the rows of all clients."""
@@ -111,7 +111,7 @@ class StoredHoldings:
     def split(
         self, out: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> tuple[StoredHoldings, StoredHoldings]:
-        """Return two holdings of the same clients: the unmarked positions, and the marked ones."""
+        """Return two holdings of the same clients: unmarked and marked positions."""
         owners = self.owners
 
         def of(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> StoredHoldings:

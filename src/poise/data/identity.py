@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def digest_of(fed: Federation) -> str:
-    """Hash the rows, labels, corruptions and importance of the clients, and the data set's name.
+    """Hash the clients' rows, labels, corruptions and importance, and the data's name.
 
     The values of arrays are hashed as well. Those of named data sets are not: poise
     compares their files with their checksums when it reads them.

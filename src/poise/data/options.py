@@ -19,10 +19,14 @@ _WORDS: dict[Any, str] = {
     str: "a text",
     bool: "true or false",
 }
+_NUMBERS: dict[Any, tuple[type, ...]] = {
+    int: (int, np.integer),
+    float: (int, float, np.integer, np.floating),
+}
 
 
 def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
-    """Return the options of a function or class, without those that the caller supplies.
+    """Return the options of a function or class, without those the caller supplies.
 
     >>> def rule(labels, clients, *, alpha=1.0): ...
     >>> option_names(rule, "labels", "clients")
@@ -36,7 +40,7 @@ def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
 def check_options(
     taker: Callable[..., Any], options: Mapping[str, Any], label: str
 ) -> None:
-    """Raise `InvalidOption` for a value that does not fit the annotation of its parameter.
+    """Raise `InvalidOption` for a value that does not fit its annotation.
 
     >>> def rule(*, alpha: float = 1.0): ...
     >>> check_options(rule, {"alpha": "x"}, "rule")
@@ -55,24 +59,25 @@ def check_options(
             )
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+def _kinds(hint: object) -> tuple[Any, ...]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,)
 
 
-def _words(kind: Any) -> list[str]:
+def _words(kind: object) -> list[str]:
     if get_origin(kind) is Literal:
         return [repr(choice) for choice in get_args(kind)]
-    return [_WORDS[kind]] if kind in _WORDS else []
+    if kind in _WORDS:
+        return [_WORDS[kind]]
+    return []
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: object, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
-    if kind in (int, float):
-        numbers = (
-            int | np.integer if kind is int else int | float | np.integer | np.floating
-        )
-        return isinstance(value, numbers) and not isinstance(value, bool)
+    if kind in _NUMBERS:
+        return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
     if kind in (str, bool):
         return isinstance(value, kind)
     if kind is type(None):
@@ -81,7 +86,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def named(name: object, register: Mapping[str, Registered], label: str) -> Registered:
-    """Return the entry of a register, or raise `InvalidOption` with the nearest name."""
+    """Return the entry of a register; raises `InvalidOption` with the nearest name."""
     if not isinstance(name, str) or name not in register:
         raise InvalidOption(
             f"unknown {label} {name!r}",
@@ -94,7 +99,7 @@ def named(name: object, register: Mapping[str, Registered], label: str) -> Regis
 def sort_options(
     options: Mapping[str, Any], takers: Mapping[str, list[str]], others: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """Assign every option to the first taker that has it; an unknown option raises an error.
+    """Assign every option to the first taker that has it; raises for unknown ones.
 
     >>> takers = {"rule": ["alpha"], "source": ["by", "alpha"]}
     >>> sort_options({"alpha": 1, "by": "writer"}, takers, [])

@@ -13,7 +13,7 @@ _MOST_COUNTED = 1_000
 
 
 def describe(fed: Federation) -> str:
-    """Describe source, partition, sizes, classes, test data and corruptions, one per line.
+    """Describe source, partition, sizes, classes, test data, corruptions: one per line.
 
     >>> from poise.data import federation
     >>> print(describe(federation("digits", clients=4)))  # doctest: +ELLIPSIS
@@ -38,15 +38,21 @@ def describe(fed: Federation) -> str:
 
 
 def _source(fed: Federation) -> str:
-    kinds = f"{fed.classes} classes" if fed.classes else "regression"
     held = fed.test_shard
     out = f"{len(held.rows):,} held out" if held else "none held out"
     name = fed.source.name
     count = len(fed.source)
     return (
         f"{name}: {count:,} training samples of shape {fed.feature_shape}, "
-        f"{kinds}; {out}"
+        f"{kind_of_labels(fed)}; {out}"
     )
+
+
+def kind_of_labels(fed: Federation) -> str:
+    """Return the number of classes as words, or ``regression``."""
+    if fed.classes:
+        return f"{fed.classes} classes"
+    return "regression"
 
 
 def _sizes(fed: Federation) -> str:

@@ -30,13 +30,12 @@ request; both take options."""
 def subset(
     pool: Source, samples: int | None, test_samples: int | None, seed: int
 ) -> Source:
-    """Return the source with class-balanced random subsets of these sizes; None keeps all."""
+    """Return the source with class-balanced random subsets; None keeps all samples."""
     if samples is not None:
         rows = _positions(pool.train, pool.rows)
         with errors_at("samples"):
             chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
-        keys = None if pool.keys is None else pool.keys[chosen]
-        pool = replace(pool, rows=rows[chosen], keys=keys)
+        pool = replace(pool, rows=rows[chosen], keys=_at(pool.keys, chosen))
     if test_samples is not None:
         if pool.test is None:
             raise InvalidOption(
@@ -48,9 +47,16 @@ def subset(
             chosen = _chosen(
                 pool.test, rows, test_samples, generator(seed, "test-samples")
             )
-        owners = None if pool.test_keys is None else pool.test_keys[chosen]
+        owners = _at(pool.test_keys, chosen)
         pool = replace(pool, test_rows=rows[chosen], test_keys=owners)
     return pool
+
+
+def _at(keys: Ints | None, positions: Ints) -> Ints | None:
+    """Return the keys at these positions; None without keys."""
+    if keys is None:
+        return None
+    return keys[positions]
 
 
 def _positions(pool: Samples, rows: Ints | None) -> Ints:
@@ -71,7 +77,7 @@ def deal(
     seed: int,
     options: dict[str, Any],
 ) -> tuple[Holdings, Ints | None]:
-    """Return the rows of each client, and for natural clients the key of each client."""
+    """Return the rows of each client, and the keys of natural clients."""
     rows = _positions(pool.train, pool.rows)
     if rule is None:
         indices = _index_arrays(partition, clients, available=len(rows))
@@ -157,8 +163,11 @@ def own_tests(
         end = np.searchsorted(sorted_keys, keys, side="right")
         parts = [test_rows[order[b:e]] for b, e in zip(begin, end, strict=True)]
         return held, (pool.test, StoredHoldings.of(parts))
-    natural = pool.client_test_share if keys is not None else 0.0
-    test_share = share_of(natural if share is None else share, "client_test_share")
+    if share is None:
+        share = 0.0
+        if keys is not None:
+            share = pool.client_test_share
+    test_share = share_of(share, "client_test_share")
     if test_share == 0:
         return held, None
     marked = held_out(held.owners, test_share, generator(seed, "client-test"))

@@ -23,7 +23,7 @@ def share_of(value: float, name: str) -> float:
 def held_out(
     groups: NDArray[Any], share: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Mark ``round(share · size)`` random members of every group (class, client) as held out.
+    """Mark ``round(share · size)`` random members of every group as held out.
 
     At least one member of every group is not marked.
 
@@ -42,7 +42,7 @@ def held_out(
 def balanced_subset(
     labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator
 ) -> Ints:
-    """Return ``count`` random positions, as equally many of each class as possible, ascending.
+    """Return ``count`` random positions, ascending, as equally per class as possible.
 
     A class that is too small contributes all its samples, and the others contribute
     more. For regression (``classes = 0``) the subset is uniform.

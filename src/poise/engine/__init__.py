@@ -1,4 +1,4 @@
-"""One round after the other: schedule, execute, decode, attack, validate, weigh, combine, apply.
+"""Rounds: schedule, execute, decode, attack, validate, weigh, combine, apply.
 
 `loop.run` goes from round to round. `round.aggregate` applies the equation once.
 `schedule.schedule` decides which clients start and which arrive. `local_work.LocalWork`

@@ -26,7 +26,7 @@ def attacked(
     seed: int,
     client_state: Mapping[int, NamedVectors],
 ) -> tuple[RoundUpdates, dict[int, NamedVectors]]:
-    """Replace the rows of dishonest clients; return the updates and what these clients keep.
+    """Replace the rows of dishonest clients; return the updates and their notes.
 
     ``client_state`` holds the vectors of every client from earlier rounds. The clients
     of one attack share what they see. A client of several attacks sends the update of
@@ -110,7 +110,7 @@ def _other_updates(updates: RoundUpdates, rows: Ints) -> Stack:
 def _with_forged_rows(
     updates: RoundUpdates, attack: Attack, rows: Ints, forged: Sequence[ForgedUpdate]
 ) -> RoundUpdates:
-    """Replace rows by forged updates; clients that do no work also report the forged loss."""
+    """Replace rows by forged updates, and the losses of clients that do no work."""
     stack = updates.stack.clone()
     norms = updates.norms.copy()
     for row, answer in zip(rows.tolist(), forged, strict=True):

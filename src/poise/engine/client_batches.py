@@ -26,7 +26,7 @@ LARGE_STEP = 5_000_000
 """From this many rows x samples x parameters on, a step is worth a second worker."""
 
 LEAST_CHUNKS = 16
-"""The least number of chunks if an oracle computes the clients of a call one after the other."""
+"""The least number of chunks if an oracle computes clients one after the other."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ClientBatch:
         algorithm_state: AlgorithmState,
         out: Stack | None = None,
     ) -> Arrivals:
-        """Do the local work; ``models`` are by version, ``out`` is memory for the updates."""
+        """Do the local work; ``models`` by version, ``out`` memory for the updates."""
         version = int(self.versions[0])
         start = models[version].expand(len(self.rows), -1)
         if bool((self.versions != version).any()):
@@ -82,13 +82,13 @@ class ClientBatch:
             return []
         singles = []
         for k in range(len(self.rows)):
-            one = slice(k, k + 1)
+            row = slice(k, k + 1)
             singles.append(
                 ClientBatch(
-                    rows=self.rows[one],
-                    clients=self.clients[one],
-                    versions=self.versions[one],
-                    streams=self.streams[one],
+                    rows=self.rows[row],
+                    clients=self.clients[row],
+                    versions=self.versions[row],
+                    streams=self.streams[row],
                 )
             )
         return singles
@@ -130,7 +130,7 @@ class Gathered:
         order: WorkOrder,
         spare: Stack | None,
     ) -> Gathered:
-        """Return an empty collection; it uses ``spare`` as its stack if the shape fits."""
+        """Return an empty collection, with ``spare`` as its stack if that fits."""
         if not local.wire.direct:
             return cls(local, batches, stack=None)
         model = next(iter(order.models.values()))
@@ -140,7 +140,7 @@ class Gathered:
         return cls(local, batches, stack=spare)
 
     def place(self, batch: ClientBatch) -> Stack | None:
-        """Return the memory for a batch's updates; None if the batch must allocate its own."""
+        """Return memory for a batch's updates; None: the batch allocates its own."""
         if self.stack is None or batch.span is None:
             return None
         return self.stack[batch.span]
@@ -162,7 +162,7 @@ class Gathered:
 
 
 def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list[Ints]:
-    """Cut rows into chunks with one step rule, one batch width and similar numbers of steps.
+    """Cut rows into chunks of one step rule, one batch width and similar step counts.
 
     The rows with most steps come first. The step rule changes with the model version
     only if the learning rate does, or if the solver has a memory.
@@ -192,7 +192,7 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
 
 
 def _chunk_count(rows: int, oracle: Oracle, batch_size: int | None, width: int) -> int:
-    """Return into how many equal chunks to cut rows: few for speed, more to keep workers busy."""
+    """Return the number of equal chunks: few for speed, more to keep workers busy."""
     least = -(-rows // oracle.rows(batch_size))
     if not oracle.stacked:
         return max(least, min(rows, LEAST_CHUNKS))

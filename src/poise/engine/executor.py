@@ -18,7 +18,7 @@ from poise.engine.state import State
 
 @dataclass(frozen=True)
 class IdleClients:
-    """Dishonest clients whose local work is never used: the executor skips their training."""
+    """Dishonest clients whose work is never used: the executor skips their training."""
 
     clients: frozenset[int]
     sizes: Ints  # (N,)
@@ -27,7 +27,7 @@ class IdleClients:
     def answers(
         self, assignments: Sequence[Assignment], model: Vector, reports: frozenset[str]
     ) -> Arrivals:
-        """Return updates of zeros, with the sizes and steps that these clients would declare."""
+        """Return zeros as updates, with the sizes and steps that clients declare."""
         sizes = self.sizes[[a.client for a in assignments]]
         rows = len(assignments)
         losses: dict[str, Any] = {
@@ -44,7 +44,7 @@ class IdleClients:
 
 @dataclass
 class LazyExecutor:
-    """Does work when its result is first needed, together with all other work in flight.
+    """Does work when its result is first needed, with all other work in flight.
 
     The updates that `collect` returns are valid until its next call, which reuses their
     memory.
@@ -95,7 +95,7 @@ class LazyExecutor:
         self._done |= {a.key: (arrivals, row) for row, a in enumerate(assignments)}
 
     def _spare_stack(self, rows: int) -> Stack | None:
-        """Return the stack of the last work if it fits and no answer uses it any more."""
+        """Return the stack of the last work if it fits and no answer uses it."""
         spare = self._spare
         self._spare = None
         if spare is None or len(spare) != rows:
@@ -115,7 +115,7 @@ class LazyExecutor:
         return [a for a in assignments if a.client not in idle.clients]
 
     def _compact(self) -> None:
-        """Copy the remaining rows of earlier work, so that the memory of the rest is freed."""
+        """Copy the remaining rows of earlier work, to free the memory of the rest."""
         for key, (arrivals, row) in self._done.items():
             if len(arrivals) > 1:
                 self._done[key] = (arrivals.rows(np.array([row])), 0)

@@ -185,5 +185,5 @@ def _make_steps(
 
 @lru_cache
 def _descends(kind: type) -> bool:
-    """Return whether oracles of a class are `Descends`; cached, since workers would wait for it."""
+    """Return whether oracles of a class are `Descends`; cached for the workers."""
     return hasattr(kind, "descend")

@@ -63,7 +63,7 @@ def initial(oracle: Oracle, plan: Plan) -> State:
 
 
 def run(state: State, plan: Plan, environment: Environment) -> State:
-    """Run until the budget of rounds or of time is used up, or an observer stops the run."""
+    """Run until the rounds or the time are used up, or an observer stops the run."""
     history = environment.history
     pace = _pace(plan, environment)
     executor = LazyExecutor(environment.backend, plan.parts.reports, idle=plan.idle)
@@ -87,7 +87,7 @@ def run(state: State, plan: Plan, environment: Environment) -> State:
 
 
 def _pace(plan: Plan, environment: Environment) -> Pace:
-    """Return simulated time, or real time for a backend whose clients take real time."""
+    """Return simulated time, or real time if the backend's clients take it."""
     if not environment.backend.real_time:
         return simulated(plan)
     if plan.parts.by_given_times:

@@ -1,4 +1,4 @@
-"""`Parts`: one part per slot. `Plan`: the parts, the budget and the metrics of a run."""
+"""`Parts`: one part per slot. `Plan`: parts, budget and metrics of a run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Parts:
         return (self.weighting.needs | self.sampler.needs) & LOSS_REPORTS
 
     def base_columns(self, step: Step, setting: Setting) -> dict[str, Any]:
-        """Return the columns of `RoundUpdates` that come from sampler, clock and graph."""
+        """Return the `RoundUpdates` columns from sampler, clock and graph."""
         clients = step.clients
         base_weights = step.weights
         importance = setting.importance[clients]
@@ -91,7 +91,7 @@ class Parts:
         return self.clock.unbiased_weights(None, np.ones(clients))
 
     def adjacency(self, setting: Setting) -> Floats | None:
-        """Return the importance by degree in the similarity graph, (N,); None if not needed."""
+        """Return the importance by degree in the graph, (N,); None if not needed."""
         if "adjacency" not in self.weighting.needs:
             return None
         adjacency: Floats = setting.once(
@@ -112,7 +112,7 @@ class Parts:
         return memory is not None and memory.neighbours
 
     def chosen(self) -> Iterator[tuple[str, Fits]]:
-        """Yield every part except the attacks with the name of its slot; skip empty slots."""
+        """Yield the parts with the names of their slots, without attacks."""
         for slot in RUN_SLOTS:
             part: Fits | None = vars(self)[slot]
             if part is not None:
@@ -161,7 +161,7 @@ class Parts:
             )
 
     def _check_neighbours(self) -> None:
-        """Raise if the server would have to keep many means of neighbours per client."""
+        """Raise if the server would keep many means of neighbours per client."""
         if not self.clock.waits and self.perturbs:
             solver = type(self.solver).__name__
             clock = type(self.clock).__name__
@@ -226,7 +226,7 @@ class Plan:
 
     @property
     def idle(self) -> IdleClients | None:
-        """Dishonest clients whose work is never used; None if clients keep state of their work."""
+        """Dishonest clients whose work is unused; None if clients keep state."""
         parts = self.parts
         unchanged = traits_of(parts.channel, ChannelTraits).identity
         stateless = parts.personal is None and memory_of(parts.solver) is None

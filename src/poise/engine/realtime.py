@@ -1,4 +1,4 @@
-"""Real time: clients work for as long as they take, and answers count from their arrival."""
+"""Real time: work takes as long as it takes; answers count from their arrival."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ class RealTime:
             wait = min(LONGEST_WAIT, step.time - now)
 
     def _cap_answer_times(self, now: float) -> None:
-        """Move answers that arrived during the server's own work back to the time of the step."""
+        """Move answers that arrived while the server worked back to the step's time."""
         for key, time in self._answer_times.items():
             if time < np.inf:
                 self._answer_times[key] = min(time, now)
 
     def _hand_out(self, assignments: tuple[Assignment, ...], state: State) -> None:
-        """Start the assignments that are not yet out; after a resume, that is all of them."""
+        """Start the assignments that are not yet out: all of them after a resume."""
         new = [a for a in assignments if a.key not in self._answer_times]
         order = WorkOrder(
             new,

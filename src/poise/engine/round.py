@@ -45,7 +45,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Context:
-    """What stays the same from round to round: the plan, the wire, the workers, the history."""
+    """What stays the same in all rounds: plan, wire, workers and history."""
 
     plan: Plan
     wire: Wire
@@ -60,7 +60,7 @@ class Context:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The record of a round, the state after it, what its clients keep, and the updates."""
+    """A round's record, the state after it, what its clients keep, and the updates."""
 
     record: Record
     state: State
@@ -101,7 +101,7 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
 def decoded(
     arrivals: Arrivals, step: Step, state: State, context: Context
 ) -> RoundUpdates:
-    """Return the updates that clients sent, with the server's facts about these clients."""
+    """Return the updates that clients sent, with the server's facts about them."""
     plan = context.plan
     history = context.history
     clients = step.clients
@@ -147,7 +147,7 @@ def _stack_and_norms(
 def _sent_through(
     wire: Wire, updates: RoundUpdates, notes: Mapping[int, NamedVectors]
 ) -> RoundUpdates:
-    """Send forged updates through the wire: an attacker's channel carries no more than others'.
+    """Send forged updates through the wire, which carries no more for attackers.
 
     The keys of ``notes`` are the clients with forged updates.
     """
@@ -179,7 +179,7 @@ def weighed(
 def applied(
     state: State, updates: RoundUpdates, direction: Vector, parts: Parts
 ) -> State:
-    """Apply the direction; return the state after the round, with the old client states."""
+    """Apply the direction; return the next state, with the old client states."""
     memory = memory_of(parts.solver)
     algorithm_state = state.algorithm_state
     trainable = updates.trainable
@@ -269,7 +269,7 @@ def _record(
 def _traffic(
     arrivals: Arrivals, step: Step, after: State, context: Context
 ) -> tuple[int, int]:
-    """Return the bytes up, of all answers, and down, of the model for every client that started."""
+    """Return the bytes up, of all answers, and down, of models for started clients."""
     wire = context.wire
     receivers = len(step.assignments) + len(step.late)
     up = wire.bytes_up(arrivals.payload, len(context.plan.parts.reports))

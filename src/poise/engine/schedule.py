@@ -17,7 +17,7 @@ from poise.engine.state import Pace, State
 def schedule(
     state: State, plan: Plan, pace: Pace, history: History
 ) -> tuple[Step, State]:
-    """Draw the clients that start from the present model, and go on to the clock's next step."""
+    """Draw the clients that start from the present model, and return the next step."""
     n = state.index
     parts = plan.parts
     rng = generator(plan.seed, "sampler", n)
@@ -39,8 +39,8 @@ def schedule(
 def _without_busy(cohort: Cohort, in_flight: InFlight, plan: Plan, n: int) -> Cohort:
     """Return the drawn clients that are not at work.
 
-    At most so many that the number of clients at work does not exceed the size of the
-    cohort.
+    The number of clients at work never exceeds the size of the cohort. If too many are
+    free, random ones of them start.
     """
     busy = np.zeros(plan.setting.clients, dtype=bool)
     busy[[a.client for a in in_flight.assignments]] = True

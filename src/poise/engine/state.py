@@ -1,4 +1,4 @@
-"""`State`: where a run stands. `Pace` and `Journal`: how it moves on, and where it is recorded."""
+"""`State`: where a run stands. `Pace`: how it moves on. `Journal`: its records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class State:
 
 
 class Pace(Protocol):
-    """How a run goes through the steps of its clock: in simulated time, or in real time."""
+    """How a run goes through the steps of its clock: in simulated or in real time."""
 
     @property
     def prefetchable(self) -> bool:

@@ -42,7 +42,7 @@ def validated(
 
 
 def refusals(updates: RoundUpdates, theta: Vector) -> tuple[Refusal, ...]:
-    """Return a refusal, with its reason, for each update that the server must not use."""
+    """Return a refusal, with its reason, for each update that must not be used."""
     expected_shape = (len(updates), len(theta))
     reasons: dict[int, str] = {}
     if updates.stack.shape != expected_shape or updates.stack.dtype != theta.dtype:
@@ -87,7 +87,7 @@ def _refusal(updates: RoundUpdates, row: int, reason: str) -> Refusal:
 def check_direction(
     direction: Vector, theta: Vector, aggregator: Aggregator, round: int
 ) -> None:
-    """Raise unless the direction is a vector of finite numbers with the model's shape and type."""
+    """Raise unless the direction is finite, with the model's shape and type."""
     name = type(aggregator).__name__
     shape = type(direction).__name__
     fits = False

@@ -18,7 +18,7 @@ from poise.core.traits import ChannelTraits, traits_of
 from poise.core.vectors import Layout, Stack, Vector
 
 BUFFERS = "poise/buffers"
-"""The name of batch-norm statistics and other buffers, beside an encoded update in a payload."""
+"""The name of buffers such as batch-norm statistics, beside an encoded update."""
 
 STATE = "channel/"
 """The prefix of the channel's vectors in the state of a client."""
@@ -45,7 +45,7 @@ class Wire:
 
     @cached_property
     def personal(self) -> torch.Tensor | None:
-        """Positions of the model that stay with each client, in order; None if there are none."""
+        """Positions of the model that stay with each client, in order, or None."""
         if self.stays:
             return self.layout.positions(self.stays)
         return None
@@ -64,7 +64,7 @@ class Wire:
 
     @cached_property
     def direct(self) -> bool:
-        """Whether updates arrive whole and unchanged: payload and update are then one stack."""
+        """Whether updates arrive unchanged: payload and update are then one stack."""
         return self.identity and self.personal is None
 
     @cached_property
@@ -136,7 +136,7 @@ class Wire:
     def kept(
         self, algorithm_state: AlgorithmState, clients: list[int], like: Vector
     ) -> dict[str, Stack]:
-        """Return the channel's vectors of each client, one row each; zeros for a new client."""
+        """Return the channel's vectors of each client, one row each; zeros at first."""
         if not self.keeps:
             return {}
         zeros = like.new_zeros((len(clients), len(self.encoded)))
@@ -152,11 +152,11 @@ class Wire:
         return self.encode(zeros, no_state, keys(0, "template", 0)).payload
 
     def bytes_up(self, payload: Mapping[str, torch.Tensor], reports: int) -> int:
-        """Return the bytes of all rows of a payload, with ``reports`` losses per row."""
+        """Return the bytes of all rows of a payload, with ``reports`` losses each."""
         rows = len(next(iter(payload.values()), ()))
         return rows * (payload_bytes(payload) + reports * REPORT_BYTES)
 
     def bytes_down(self, theta: Vector, shared: NamedVectors) -> int:
-        """Return the bytes of a model, with the server's shared vectors, for one client."""
+        """Return the bytes that one client receives: a model and shared vectors."""
         shared_bytes = sum(v.element_size() * v.numel() for v in shared.values())
         return len(self.travelling) * theta.element_size() + shared_bytes

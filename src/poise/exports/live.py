@@ -18,7 +18,7 @@ REST = 9.0
 
 
 class Live:
-    """A callback that exports new rounds to sinks: ``poise.train(out=path, callbacks=[…])``.
+    """A callback that exports new rounds: ``poise.train(out=path, callbacks=[…])``.
 
     The callback reads the rounds from the ledger, not from memory. It exports each
     round immediately, or in batches when exporting would take more than 10 % of the run

@@ -93,9 +93,10 @@ class MLflow:
         status = run.meta["status"]
         self._client.set_tag(self.run_id, "poise.digest", run.digest)
         self._client.set_tag(self.run_id, "poise.status", status)
-        self._client.set_terminated(
-            self.run_id, "FINISHED" if status == "done" else "KILLED"
-        )
+        final = "KILLED"
+        if status == "done":
+            final = "FINISHED"
+        self._client.set_terminated(self.run_id, final)
 
 
 def _client(uri: str) -> Any:

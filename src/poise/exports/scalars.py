@@ -1,4 +1,4 @@
-"""Scalars of a run: values per round from the ledger, and the sinks that receive them."""
+"""Scalars of a run: values per round from the ledger, and sinks for them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ QUANTILES = {"least": 0.0, "median": 0.5, "largest": 1.0}
 
 
 def _metrics(run: Run) -> dict[str, Floats]:
-    """Every metric after each round; quantiles over the clients of metrics per client."""
+    """Every metric after each round; of metrics per client, quantiles."""
     columns: dict[str, Floats] = {}
     for name in run.metrics:
         values = run.metric(name)

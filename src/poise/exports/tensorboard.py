@@ -14,7 +14,7 @@ EVENTS = "events.out.tfevents.*"
 
 
 def tensorboard(run: Run, folder: str | Path) -> Path:
-    """Write a run into a folder of event files: values per round, and the experiment as text.
+    """Write a run into event files: values per round, and the experiment as text.
 
     TensorBoard stores values as 32-bit floats. The folder must not contain event files:
     TensorBoard would draw both runs as one.

@@ -88,12 +88,12 @@ def absolute_deviation_bounds(
 
 
 def squared_deviation(before: Floats, after: Floats) -> float:
-    """Mean of (lambda' - lambda)^2 over two ascending spectra, without the first eigenvalue."""
+    """Mean (lambda' - lambda)^2 of ascending spectra, without the first eigenvalue."""
     return float(np.mean((np.asarray(after)[1:] - np.asarray(before)[1:]) ** 2))
 
 
 def absolute_deviation(before: Floats, after: Floats) -> float:
-    """Mean of |lambda' - lambda| over two ascending spectra, without the first eigenvalue."""
+    """Mean |lambda' - lambda| of ascending spectra, without the first eigenvalue."""
     return float(np.mean(np.abs(np.asarray(after)[1:] - np.asarray(before)[1:])))
 
 

@@ -1,4 +1,4 @@
-"""Divergence of each client's class shares from the class shares of all clients together."""
+"""Divergence of each client's class shares from those of all clients together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def total_variation(counts: ArrayLike) -> Floats:
 
 
 def jensen_shannon(counts: ArrayLike) -> Floats:
-    """Jensen-Shannon divergence of client i's class shares from the overall ones, in bits, (N,).
+    """Jensen-Shannon divergence of client i's class shares from all, in bits, (N,).
 
     It lies between 0 and 1.
 
@@ -36,7 +36,7 @@ def jensen_shannon(counts: ArrayLike) -> Floats:
 
 
 def _shares(counts: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the class shares of every client, (N, classes), and of all together, (classes,)."""
+    """Return the class shares of each client, (N, classes), and of all, (classes,)."""
     table = np.asarray(counts, dtype=np.float64)
     valid = (
         table.ndim == 2

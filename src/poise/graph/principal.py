@@ -40,9 +40,13 @@ def message(x: ArrayLike) -> Floats:
     rows = rows / scale
     # The start must not be orthogonal to the answer; the small cosine makes that
     # unlikely.
-    start = mean / scale if np.abs(mean).max() > 0 else rows[0]
+    start = rows[0]
+    if np.abs(mean).max() > 0:
+        start = mean / scale
     start = start + 1e-3 * np.abs(start).max() * np.cos(np.arange(rows.shape[1]))
-    direction = rows[0] if len(rows) == 1 else _power_iteration(rows, start)
+    direction: Floats | None = rows[0]
+    if len(rows) > 1:
+        direction = _power_iteration(rows, start)
     if direction is None:
         direction = _lanczos(rows, start)
     direction = direction / np.linalg.norm(direction)
@@ -61,7 +65,7 @@ def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
 
 
 def _lanczos(rows: Floats, start: Floats) -> Floats:
-    """Return the first right-singular vector by Lanczos iteration on the shorter side."""
+    """Return the first right-singular vector, by Lanczos on the shorter side."""
     wide = rows.shape[0] < rows.shape[1]
     v0 = rows @ start if wide else start
     return np.asarray(svds(rows, k=1, v0=v0)[2][0])
@@ -70,7 +74,7 @@ def _lanczos(rows: Floats, start: Floats) -> Floats:
 def _power_iteration(
     rows: Floats, start: Floats, iterations: int = 60
 ) -> Floats | None:
-    """Return the limit of v <- X'X v, of length 1; None where it does not converge in time."""
+    """Return the limit of v <- X'X v, of length 1; None if it converges too slowly."""
     table = torch.from_numpy(rows)
     v = torch.from_numpy(start / np.linalg.norm(start))
     with one_thread():  # a second thread only slows products of this size
@@ -134,7 +138,7 @@ def _classes(federation: ReadableFederation) -> int:
 
 
 def _symbols(federation: ReadableFederation) -> int:
-    """Return the number of different characters in texts; 0 where samples are not texts."""
+    """Return the number of different characters in texts; 0 for other samples."""
     first = np.asarray(federation.client(0)[0])
     if not np.issubdtype(first.dtype, np.integer):
         return 0

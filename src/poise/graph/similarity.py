@@ -15,7 +15,7 @@ from poise.core.types import Floats, Ints
 from poise.graph.principal import messages
 
 LEAST = 1e-12
-"""Smallest misalignment: identical clients have the weight 27.6 = -ln 1e-12, not infinity."""
+"""Smallest misalignment: identical clients have the weight 27.6 = -ln 1e-12."""
 
 
 def similarity(
@@ -114,7 +114,7 @@ class SimilarityGraph:
 
     @property
     def shares(self) -> Floats:
-        """p_ij = A_ij / (1' A 1), (N, N): how much client j's model counts for client i."""
+        """p_ij = A_ij / (1' A 1), (N, N): the weight of model j for client i."""
         return np.asarray(self.adjacency / max(self.degree.sum(), 1e-300))
 
     @property
@@ -123,7 +123,7 @@ class SimilarityGraph:
         return np.asarray(self.degree / self.degree.sum())
 
     def fit(self) -> tuple[float, float]:
-        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over pairs, by maximum likelihood."""
+        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)``, by maximum likelihood."""
         return float(self.edges.mean()), float(self.edges.std())
 
     def typical(self) -> Ints:
@@ -141,7 +141,7 @@ class SimilarityGraph:
         return np.flatnonzero(gap < -threshold * max(deviation, rounding))
 
     def clusters(self, count: int) -> Ints:
-        """The cluster of each client, (N,), by Ward's method [Ward 1963] on the messages.
+        """The cluster of each client, (N,), by Ward's method [Ward 1963].
 
         There are ``count`` clusters, numbered in the order of their first client.
         """
@@ -157,7 +157,7 @@ class SimilarityGraph:
         return np.array([number[label] for label in labels], dtype=np.int64)
 
     def nearest(self, k: int) -> Floats:
-        """The adjacency, (N, N), with edges to each client's k most similar ones only."""
+        """The adjacency, (N, N), with only the edges to the k most similar clients."""
         require(
             1 <= k < self.clients,
             f"{self.clients} clients cannot have {k} neighbours each",
@@ -186,7 +186,7 @@ class SimilarityGraph:
         )
 
     def replaced(self, client: int, message: ArrayLike) -> SimilarityGraph:
-        """The graph after one client's data changed; computes only the row of that client."""
+        """The graph after a client's data changed; computes only that client's row."""
         require(
             0 <= client < self.clients,
             f"there is no client {client}",
@@ -215,7 +215,7 @@ class SimilarityGraph:
 
 
 def _misaligned(products: Floats, diagonal: bool) -> Floats:
-    """Return the misalignment of inner products; ``diagonal`` sets the diagonal to 0."""
+    """Return the misalignment of inner products; ``diagonal`` zeroes the diagonal."""
     misalignment = np.clip((1.0 - products) / 2, 0.0, 1.0)
     if diagonal:
         np.fill_diagonal(misalignment, 0.0)

@@ -89,7 +89,7 @@ TICK = 2.0
 
 
 def _process_age(pid: int) -> float:
-    """Return the seconds since a process started; infinite where the system does not tell."""
+    """Return the seconds since a process started; infinite if unknown."""
     try:
         start = (
             Path(f"/proc/{pid}/stat")

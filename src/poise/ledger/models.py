@@ -1,4 +1,4 @@
-"""Stores of models: one safetensors file per kept version, or memory for runs without a folder.
+"""Stores of models: one safetensors file per kept version, or memory.
 
 poise writes a temporary file and renames it, so a reader never sees half a model. The
 ledger holds the hash of every model.
@@ -128,7 +128,7 @@ class FileStore:
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
-        """Read tensors; raise an error that names a missing, truncated or altered file."""
+        """Read tensors; errors name a missing, truncated or altered file."""
         from safetensors.torch import load
 
         path = self.path(key)

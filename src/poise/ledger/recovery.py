@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Restart:
-    """The state to resume from after ``index`` aggregations; from the start if theta is None."""
+    """The state to resume from after ``index`` aggregations; no theta: the start."""
 
     index: int
     theta: Vector | None
@@ -46,23 +46,25 @@ UNREADABLE = (
 
 
 def good_entries(database: sqlite3.Connection) -> tuple[list[LedgerEntry], str]:
-    """Read the records up to the first missing, damaged or altered one, and describe that one.
+    """Read the records up to the first bad one, and describe that one.
 
     The description is empty where all records are good.
     """
     entries: list[LedgerEntry] = []
+    in_flight = InFlight()
+    previous = rows.GENESIS
     database.execute("BEGIN")  # one consistent view, also while a run writes
     try:
         while True:
             n = len(entries)
-            in_flight = entries[-1].record.in_flight if entries else InFlight()
-            previous = entries[-1].digest if entries else rows.GENESIS
             entry = rows.select(database, n, in_flight)
             if entry is None:
                 return entries, _missing_round(database, n)
             if rows.digest_of(previous, entry.record, entry.hashes) != entry.digest:
                 return entries, f"round {n} is not as it was recorded"
             entries.append(entry)
+            in_flight = entry.record.in_flight
+            previous = entry.digest
     except UNREADABLE as error:
         if isinstance(error, sqlite3.Error) and not schema.is_damage(error):
             raise
@@ -159,7 +161,7 @@ def _recorded_meta(ledger: Ledger) -> dict[str, str]:
 def _last_restart(
     ledger: Ledger, entries: list[LedgerEntry], initial: str | None
 ) -> tuple[Restart, str]:
-    """Find the newest round whose model, server state and models in flight can all be read.
+    """Find the newest round whose model, server state and models in flight exist.
 
     Also return the first problem that made it skip a newer round.
     """
@@ -180,7 +182,7 @@ def _last_restart(
 def _restart_at(
     ledger: Ledger, entries: list[LedgerEntry], initial: str | None
 ) -> Restart:
-    """Read the state after these rounds; raise `LedgerError` where a file cannot be read."""
+    """Read the state after these rounds; raise `LedgerError` for unreadable files."""
     index = len(entries)
     record = entries[-1].record
     hashes = entries[-1].hashes

@@ -44,7 +44,7 @@ class Retention:
         self._restart: dict[int | Group, int] = {}
 
     def follow(self, record: Record) -> None:
-        """Take in a record: update which clients are beyond the limit, and their restart model."""
+        """Take in a record: update the clients beyond the limit, and their restart."""
         if self.keep != "unlearnable":
             return
         all_changed = self._psi.add(record) != 1

@@ -52,7 +52,7 @@ class LedgerEntry(NamedTuple):
 
 
 class PackedValues(NamedTuple):
-    """Measurements of one round as the database holds them; width 0 is one number per row."""
+    """Measurements of one round in the database; width 0 is one number per row."""
 
     dtype: str
     width: int
@@ -87,11 +87,12 @@ def insert(
         contributions,
     )
     for name, metric in record.metrics.items():
-        scalar = None if isinstance(metric, np.ndarray) else metric
+        scalar = None
+        blob = None
         if isinstance(metric, np.ndarray):
             blob = metric.astype("<f8").tobytes()
         else:
-            blob = None
+            scalar = metric
         connection.execute(
             "INSERT INTO metrics VALUES (?, ?, ?, ?)", (n, name, scalar, blob)
         )
@@ -197,7 +198,7 @@ def unpacked(dtype: str, width: int, blob: bytes) -> Floats:
 
 
 def _select_seconds(connection: sqlite3.Connection, n: int) -> float:
-    """Read how long the round took; 0 where that is lost, which is no damage to the experiment."""
+    """Read how long the round took; 0 where that is lost, which is no damage."""
     try:
         row = connection.execute(
             "SELECT seconds FROM timings WHERE n = ?", (n,)
@@ -210,12 +211,12 @@ def _select_seconds(connection: sqlite3.Connection, n: int) -> float:
 
 
 def started_in(record: Record) -> list[Assignment]:
-    """Return the assignments in flight that this record started; earlier records hold the rest."""
+    """Return the assignments in flight that began with this record."""
     return [a for a in record.in_flight.assignments if a.version == record.index]
 
 
 def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
-    """Return the digest of a record, chained to the previous one: it covers all records so far."""
+    """Return the digest of a record, chained to the digest of the previous one."""
     digest = hashlib.sha256(bytes.fromhex(previous))
     digest.update(
         struct.pack(
@@ -227,9 +228,8 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
         losses = [
             np.nan if loss is None else loss for loss in (c.loss_before, c.loss_after)
         ]
-        digest.update(
-            struct.pack("<qqqqq5d", *counts, c.base, c.coefficient, c.norm, *losses)
-        )
+        facts = (*counts, c.base, c.coefficient, c.norm, *losses)
+        digest.update(struct.pack("<qqqqq5d", *facts))
     for name, metric in sorted(record.metrics.items()):
         numbers = np.asarray(metric, dtype="<f8")
         numbers = np.where(np.isnan(numbers), np.nan, numbers)

@@ -90,7 +90,7 @@ class Run:
 
     @cached_property
     def damage(self) -> str:
-        """The problem of the first missing, damaged or altered round; empty if there is none."""
+        """The problem of the first missing or altered round; empty if none."""
         with self._ledger.guard():
             return good_entries(self._ledger.database)[1]
 
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def trainable(self) -> int:
-        """Number of trained entries of the model; batch-norm statistics come after them."""
+        """Number of trained entries; batch-norm statistics come after them."""
         return int(self.meta["trainable"])
 
     @property
@@ -122,7 +122,7 @@ class Run:
         return self.models(self.rounds)
 
     def models(self, n: int) -> Floats:
-        """The model after n aggregations, (d,), if it was kept; n = 0 is the initial one."""
+        """The model after n aggregations, (d,), if kept; n = 0 is the initial one."""
         if not 0 <= n <= self.rounds:
             raise InvalidOption(
                 f"the run has no model after {n} aggregations",
@@ -134,7 +134,7 @@ class Run:
         return np.asarray(theta.cpu().numpy())
 
     def client_model(self, client: int) -> Floats:
-        """The model that a client uses, (d,): the newest one with the client's personal layers.
+        """The model that a client uses, (d,): the newest, with its personal layers.
 
         A client that has not taken part yet uses the newest model unchanged.
         """
@@ -176,7 +176,7 @@ class Run:
         return [v for v in models.versions(self._ledger.store) if v <= self.rounds]
 
     def model_file(self, n: int) -> Path | None:
-        """Return the file of the model after n aggregations; None for a run in memory."""
+        """Return the file of the model after n aggregations; None in memory."""
         if self.path is None:
             return None
         return self.path / MODELS / f"{models.name(n)}.safetensors"
@@ -191,7 +191,7 @@ class Run:
         return None
 
     def updates(self, n: int) -> Floats:
-        """The updates of aggregation n, (m, d), one row per contribution, if they were kept."""
+        """The updates of aggregation n, (m, d), a row per contribution, if kept."""
         if not 0 <= n < self.rounds:
             raise InvalidOption(
                 f"the run has no aggregation {n}", f"it has {self.rounds} aggregations"
@@ -238,7 +238,7 @@ class Run:
 
     @cached_property
     def seconds(self) -> Floats:
-        """Measured duration of each aggregation in seconds, (R,); not part of the digest."""
+        """Measured seconds of each aggregation, (R,); not part of the digest."""
         seconds = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
         return np.array(
             [seconds.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64
@@ -257,7 +257,7 @@ class Run:
         )
 
     def metric(self, name: str) -> Floats:
-        """A metric after each aggregation: (R,) or (R, N); nan where it was not measured."""
+        """A metric after each aggregation: (R,) or (R, N); nan if not measured."""
         if name not in self.metrics:
             raise InvalidOption(
                 f"the run has no metric {name!r}", suggest(name, self.metrics)
@@ -279,7 +279,7 @@ class Run:
 
     @cached_property
     def contributions(self) -> np.ndarray:
-        """Every client's part in every aggregation, a structured array (see `COLUMNS`)."""
+        """Every client's part in every aggregation, structured as in `COLUMNS`."""
         names = ", ".join("n" if c == "round" else c for c in COLUMNS.names or ())
         values = self._query(
             f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row"
@@ -289,7 +289,7 @@ class Run:
 
     @cached_property
     def weights(self) -> Floats:
-        """The coefficient that each client really had in each aggregation, (R, N); 0 = none."""
+        """Each client's applied coefficient in each aggregation, (R, N); 0 = none."""
         result = np.zeros((self.rounds, self.clients))
         c = self.contributions
         np.add.at(result, (c["round"], c["client"]), c["coefficient"])
@@ -297,7 +297,7 @@ class Run:
 
     @cached_property
     def schedule(self) -> list[Step]:
-        """The arrivals of each aggregation, for `poise.clocks.save_schedule` and `Replay`."""
+        """The arrivals of each aggregation, for `save_schedule` and `Replay`."""
         arrived: list[list[Assignment]] = [[] for _ in range(self.rounds)]
         for c in self.contributions:
             n = int(c["round"])
@@ -314,7 +314,7 @@ class Run:
         ]
 
     def measurement(self, name: str) -> Floats:
-        """The values of a probe, one row for each of `contributions`; nan where it has none."""
+        """The values of a probe, one row for each of `contributions`, or nan."""
         query = (
             "SELECT n, dtype, width, data FROM measurements WHERE n < ? AND name "
             "= ? ORDER BY n"
@@ -340,13 +340,13 @@ class Run:
         )
 
     def array(self, name: str) -> np.ndarray | None:
-        """Return data about the clients: sizes, importance, label_counts, trait/…; or None."""
+        """Return client data: sizes, importance, label_counts, trait/…; or None."""
         with self._ledger.guard():
             return self._ledger.array(name)
 
     @property
     def traits(self) -> dict[str, Floats]:
-        """Designed differences between clients, (N,) each, by name: imbalance or flip ratios."""
+        """Designed differences between clients, (N,) each: imbalance or flip ratios."""
         with self._ledger.guard():
             query = "SELECT name FROM arrays WHERE name LIKE 'trait/%' ORDER BY name"
             names = [
@@ -364,18 +364,18 @@ class Run:
 
     @property
     def events(self) -> list[str]:
-        """Events of the process: resumed, went back, clients that the audit suspected, …."""
+        """Events of the process: resumes, returns to a round, suspects, …."""
         return self._ledger.events()
 
     def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
-        """The first aggregation (counted from 1) whose metric reached the target; None if none."""
+        """The first aggregation (from 1) whose metric reached the target, or None."""
         reached = np.flatnonzero(self._curve(metric) >= target)
         if len(reached):
             return int(reached[0]) + 1
         return None
 
     def smoothness(self, metric: str = "accuracy") -> float:
-        """std(delta)/|mean(delta)| of the changes between measurements; small is smooth.
+        """std(delta)/|mean(delta)| of changes between measurements; small is smooth.
 
         Source: [Mansour 2023, Table 4].
         """
@@ -398,7 +398,7 @@ class Run:
         return values
 
     def verify(self) -> None:
-        """Recompute every digest; raise `LedgerError` with the first round that has changed."""
+        """Recompute every digest; raise `LedgerError` for the first changed round."""
         if self.damage:
             file = self.path / DATABASE if self.path else "ledger"
             hint = "`poise resume` goes back to the last good round"

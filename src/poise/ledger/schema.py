@@ -65,7 +65,7 @@ TRANSIENT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 }
-"""Failures of the machine: the database may be whole, and readable once the cause is removed."""
+"""Failures of the machine: the database may be readable once the cause is gone."""
 
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
@@ -82,7 +82,7 @@ def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging: readers do not wait, and a process may die at any moment."""
+    """Switch to write-ahead logging: readers do not wait, and processes may die."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
 
@@ -96,7 +96,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Raise where this poise cannot read a ledger; give the tables of older ones today's names."""
+    """Raise if this poise cannot read a ledger; rename the tables of older ones."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     version = row[0] if row else "none"
     if version not in map(str, READABLE):

@@ -1,4 +1,4 @@
-"""`Ledger`: write the records and models of a run, so that a crash never loses a round."""
+"""`Ledger`: records and models of a run; a crash never loses a recorded round."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ class Ledger:
 
     def __init__(self, path: Path | None, writing: bool) -> None:
         self.path = path
-        self.store: ModelStore = (
-            MemoryStore() if path is None else FileStore(path / MODELS)
-        )
+        self.store: ModelStore = MemoryStore()
+        if path is not None:
+            self.store = FileStore(path / MODELS)
         self._rule: Retention | None = None
         self.state_files = client_states.ClientStateFiles()
-        self._lock = Lock(path / LOCK) if path is not None and writing else None
-        if self._lock is not None:
+        self._lock: Lock | None = None
+        if path is not None and writing:
+            self._lock = Lock(path / LOCK)
             self._lock.acquire()
 
     def connect(self) -> None:
@@ -89,7 +90,7 @@ class Ledger:
         arrays: Mapping[str, NDArray[Any]],
         entries: Sequence[rows.LedgerEntry] = (),
     ) -> None:
-        """Make the tables and fill them in one transaction: no ledger lacks its metadata."""
+        """Make and fill the tables in one transaction: no ledger lacks metadata."""
         with self.guard():
             if self.path is not None:
                 schema.write_ahead(self.database)
@@ -144,7 +145,7 @@ class Ledger:
         states: Mapping[int, Mapping[str, Vector]] | None = None,
         updates: Stack | None = None,
     ) -> None:
-        """Store a record durably, with its model, server state, client states and updates."""
+        """Store a record durably, with model, server state, client states, updates."""
         after = models.name(record.index + 1)
         hashes = rows.Hashes(
             model=self.store.put(after, {"theta": theta}),
@@ -158,13 +159,13 @@ class Ledger:
         self._drop_surplus(record, bool(hashes.clients))
 
     def _put_updates(self, n: int, updates: Stack | None) -> str:
-        """Store the updates of a round and return their hash; empty where there are none."""
+        """Store the updates of a round and return their hash; empty without any."""
         if updates is None or not len(updates):
             return ""
         return self.store.put(models.updates(n), {models.UPDATES: updates})
 
     def digest(self) -> str:
-        """Return the digest of the newest record, which covers all records before it."""
+        """Return the digest of the newest record; it covers all earlier records."""
         row = self.database.execute(
             "SELECT digest FROM rounds ORDER BY n DESC LIMIT 1"
         ).fetchone()
@@ -184,7 +185,7 @@ class Ledger:
         return dict(self.database.execute("SELECT key, value FROM meta"))
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """Return an array of data about the clients; None if the ledger has none of that name."""
+        """Return an array of data about the clients; None if there is none."""
         row = self.database.execute(
             "SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)
         ).fetchone()
@@ -210,7 +211,7 @@ class Ledger:
             return [text for (text,) in self.database.execute(query)]
 
     def set(self, key: str, value: object) -> None:
-        """Record metadata of the run; an equal value is not written again, to leave the file."""
+        """Record metadata of the run; equal values are not written again."""
         with self.guard():
             if self.meta().get(key) == str(value):
                 return
@@ -220,14 +221,14 @@ class Ledger:
             )
 
     def add_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store arrays about the clients; arrays that the ledger has already stay unchanged."""
+        """Store arrays about the clients; arrays that are there stay unchanged."""
         with self.guard(), self._transaction():
             self.database.executemany(
                 "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
             )
 
     def set_experiment(self, text: str) -> None:
-        """Replace the experiment of the run, for instance to resume it with more rounds."""
+        """Replace the experiment of the run, for example to add rounds."""
         if self.path is not None:
             write_whole(self.path / EXPERIMENT, text.encode())
         self.set("experiment", text)
@@ -276,7 +277,7 @@ class Ledger:
                 self.store.drop(client_states.key(version))
 
     def _retention(self) -> Retention:
-        """Return the retention rule; its first use replays the earlier rounds of the ledger."""
+        """Return the retention rule; its first use replays the earlier rounds."""
         if self._rule is None:
             meta = self.meta()
             psi = Psi(
@@ -326,7 +327,7 @@ class Ledger:
 
 
 def begun(folder: Path) -> bool:
-    """Whether a run began in a folder; a run killed at once has a lock but no ledger yet."""
+    """Whether a run began in a folder; one killed at once has only a lock."""
     return (folder / DATABASE).exists() or (
         (folder / EXPERIMENT).exists() and (folder / LOCK).exists()
     )
@@ -343,7 +344,7 @@ def _refuse_taken(path: Path) -> None:
 def _array_rows(
     arrays: Mapping[str, NDArray[Any]],
 ) -> list[tuple[str, str, str, bytes]]:
-    """Return arrays as rows of the table ``arrays``: name, number type, shape and bytes."""
+    """Return arrays as rows of ``arrays``: name, number type, shape and bytes."""
     table = []
     for name, array in arrays.items():
         shape = ",".join(map(str, array.shape))

@@ -18,7 +18,7 @@ CERTIFICATE = "certificate.json"
 """The file in a branch whose unlearning request is fulfilled."""
 
 REQUEST = "request.json"
-"""The file in a branch made by an unlearning request: its options, and the decision about it."""
+"""The file in a branch of an unlearning request: its options and its decision."""
 
 LATEST = 20
 """Number of newest aggregations that pace and speed are averaged over."""
@@ -55,7 +55,7 @@ class RunSummary:
 
 
 def stamp(folder: Path) -> Stamp:
-    """Return times and sizes of the ledger, experiment and certificate, to detect changes."""
+    """Return times and sizes of the files of a run, to detect changes."""
     stamps = []
     for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT, CERTIFICATE):
         file_stamp = (0, 0)
@@ -70,7 +70,7 @@ def stamp(folder: Path) -> Stamp:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """Summarise a run folder; problems of its ledger go into the summary and do not raise."""
+    """Summarise a run folder; problems of its ledger go into the summary."""
     try:
         experiment = (folder / EXPERIMENT).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -79,7 +79,9 @@ def read_summary(folder: Path) -> RunSummary:
     if not (
         folder / DATABASE
     ).exists():  # the run has just begun, or was killed at once
-        state: State = "running" if writing else "stopped"
+        state: State = "stopped"
+        if writing:
+            state = "running"
         return RunSummary(state, trouble="", experiment=experiment, meta={})
     changed = max(time for time, _ in stamp(folder)) / 1e9
     try:
@@ -137,7 +139,7 @@ def _summarise(
 
 
 def _state(status: str, writing: bool) -> State:
-    """Return the state from the recorded status, and from whether a process holds the lock."""
+    """Return the state, from the recorded status and the lock of the run."""
     if status == "done":
         return "done"
     if status == "failed":
@@ -156,7 +158,7 @@ def _last_failure(ledger: Ledger) -> str:
 
 
 def _last_scores(ledger: Ledger) -> dict[str, float]:
-    """Return the scalar metrics of the newest measured round; SQLite stores nan as NULL."""
+    """Return the scalar metrics of the newest measured round; NULL is nan."""
     (last,) = ledger.database.execute("SELECT max(n) FROM metrics").fetchone()
     query = "SELECT name, value FROM metrics WHERE n = ? AND per_client IS NULL"
     scores = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_on_demand(personal: Personal, setting: Setting) -> None:
-    """Raise `IncompatibleParts` for populations on demand: their clients keep nothing."""
+    """Raise `IncompatibleParts` for clients on demand, which keep nothing."""
     if setting.on_demand:
         raise IncompatibleParts(
             (
@@ -27,7 +27,7 @@ def refuse_on_demand(personal: Personal, setting: Setting) -> None:
 
 
 def entries_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module.state_dict()``; tied ones are one object."""
+    """Return the parameters and buffers of a module; tied ones are one object."""
     import torch
 
     state = module.state_dict(keep_vars=True)
@@ -41,7 +41,7 @@ def chosen_entries(
     module: torch.nn.Module,
     names: Container[str],
 ) -> tuple[str, ...]:
-    """Return these names in the order of the state, with all other names of the same tensors.
+    """Return these names in the order of the state, with other names of their tensors.
 
     Raises `IncompatibleParts` if the names cover all trainable parameters: the clients
     would have nothing in common.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @part("personal", "layers")
 class Layers:
-    """Keep parameters and buffers whose names match a pattern with each client: a personal head.
+    """Keep entries whose names match a pattern with each client: a personal head.
 
     Names are those of ``module.state_dict()``. As in file names, ``*`` stands for any
     characters, dots included, and ``?`` for one character. The name of a layer stands
@@ -90,7 +90,7 @@ class Layers:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a pattern matches the name of an entry, or of a layer that contains it."""
+    """Whether a pattern matches the name of an entry, or of a layer around it."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 

@@ -1,4 +1,4 @@
-"""`LocalSGD`, the base of the local solvers: options, steps and the chain of transforms."""
+"""`LocalSGD`, the base of local solvers: options, steps and gradient transforms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poise.core.vectors import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD:
-    """Options of local SGD; a solver adds terms to the gradient by `terms` or by a `memory`.
+    """Options of local SGD; solvers add gradient terms by `terms` or a `memory`.
 
     The order is: terms of the solver, clipping, weight decay, momentum (PyTorch's
     order).
@@ -43,8 +43,11 @@ class LocalSGD:
             f"{name}: exactly one of steps and epochs is required",
             "give either steps= or epochs=",
         )
-        option = "steps" if self.epochs is None else "epochs"
-        work = self.steps if self.epochs is None else self.epochs
+        option = "steps"
+        work: float | None = self.steps
+        if self.epochs is not None:
+            option = "epochs"
+            work = self.epochs
         require(
             work is not None and work >= 1,
             f"{name}: {option} must be at least 1, not {work}",
@@ -77,7 +80,7 @@ class LocalSGD:
         )
 
     def traits_with(self, declared: SolverTraits) -> SolverTraits:
-        """Return the declared traits, completed by the facts that follow from these options."""
+        """Return the declared traits, with the facts that follow from the options."""
         return replace(
             declared,
             weight_decay=self.weight_decay,
@@ -92,7 +95,7 @@ class LocalSGD:
         return None
 
     def fit(self, setting: Setting) -> None:
-        """Refuse batch sizes for exact gradients, and client state for populations on demand."""
+        """Refuse batch sizes for exact gradients, and client state on demand."""
         if not setting.batches and self.batch_size is not None:
             raise IncompatibleParts(
                 (
@@ -151,7 +154,7 @@ def clipped(norm: float) -> Transform:
 
 
 def pulled(mu: float, start: Stack) -> tuple[Transform, ...]:
-    """Return FedProx's term ``mu (w - theta)``, the pull to the received model; none if mu = 0."""
+    """Return FedProx's term ``mu (w - theta)``; none if mu = 0."""
     if mu == 0:
         return ()
 

@@ -18,7 +18,7 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "perturbed")
 class Perturbed(LocalSGD):
-    """``w <- w - lr * g_i(beta w + (1 - beta) u_i)``, u_i the mean of the neighbours' models.
+    """``w <- w - lr * g_i(beta w + (1 - beta) u_i)``, u_i the neighbours' mean.
 
     ``u_i = sum_j p_ij w_j / p_i``, with p_ij of the similarity graph and w_j the last
     local model of client j. A client that has not worked yet counts with theta^0, so
@@ -55,7 +55,7 @@ class Perturbed(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        """Declare the pull, and the share of the client's own model in the gradient point."""
+        """Declare the pull, and the share of the own model in the gradient point."""
         return self.traits_with(SolverTraits(pull=self.mu, own_share=self.beta))
 
     @property
@@ -78,7 +78,7 @@ class Perturbed(LocalSGD):
 
 @dataclass(frozen=True)
 class Neighbourhood(Memory):
-    """The state of `Perturbed`: theta^0 on the server, and the mean u_i of each client."""
+    """The state of `Perturbed`: theta^0 on the server, the mean u_i of each client."""
 
     beta: float
 

@@ -14,7 +14,7 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "prox")
 class Prox(LocalSGD):
-    """Local SGD on ``L_i(w) + mu/2 |w - theta|^2``: steps along ``g_i(w) + mu (w - theta)``.
+    """Local SGD on ``L_i(w) + mu/2 |w - theta|^2``: adds ``mu (w - theta)`` to g_i.
 
     mu = 0 is `SGD`.
 

@@ -19,7 +19,7 @@ from poise.solvers.base import LocalSGD
 
 @part("solver", "scaffold")
 class Scaffold(LocalSGD):
-    """Local steps along ``g_i(w) - c_i + c``, which do not drift to the client's own optimum.
+    """Local steps along ``g_i(w) - c_i + c``, without drift to the client's optimum.
 
     After K steps of size eta, ``c_i <- c_i - c - Delta_i / (K eta)`` (option II) and
     ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the
@@ -36,7 +36,7 @@ class Scaffold(LocalSGD):
     """
 
     def fit(self, setting: Setting) -> None:
-        """Refuse momentum and clipping, with which the control variate is no mean gradient."""
+        """Refuse momentum and clipping: c_i would not be a mean gradient."""
         super().fit(setting)
         if self.momentum or self.clip is not None:
             raise IncompatibleParts(
@@ -99,7 +99,7 @@ class ControlVariates(Memory):
         updates: RoundUpdates,
         sent: Mapping[str, Stack],
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """Return the new ``c + sum p_i (c_i' - c_i)``; the updates tell the server the changes."""
+        """Return the new ``c + sum p_i (c_i' - c_i)``, from the updates."""
         length = _path_length(updates.steps, updates.rates, like=updates.deltas)
         changes = -sent["control"] - updates.deltas / length
         weights = torch.from_numpy(updates.importance).to(changes)

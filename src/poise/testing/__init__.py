@@ -1,4 +1,4 @@
-"""Contract suites for authors of parts: the clauses that every part of a slot must satisfy.
+"""Contract suites for authors of parts: clauses that all parts of a slot satisfy.
 
 Each ``check_…`` takes an instance and runs the clauses of its slot. A broken clause
 raises `AssertionError` with the part, the clause and the reason. Monte-Carlo clauses

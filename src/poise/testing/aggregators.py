@@ -33,7 +33,7 @@ class _Round:
         return quietly(call, aggregator, f"combines {len(self.weights)} rows")
 
     def differs(self, direction: Vector, wanted: Vector) -> float:
-        """Return the largest difference, as a multiple of the tolerance of this round."""
+        """Return the largest difference, as a multiple of this round's tolerance."""
         scale = float(self.weights.sum()) * float(self.deltas.abs().max())
         return (
             float((direction - wanted).abs().max())
@@ -59,7 +59,7 @@ def check_aggregator(
         setting: the setting that it must accept; eight clients by default.
         seed: of the random updates and weights.
     """
-    fits(aggregator, setting_of() if setting is None else setting)
+    fits(aggregator, setting or setting_of())
     rng = generator(seed, "aggregator")
     for dtype in (torch.float32, torch.float64):
         for rows in (1, 2, 6, 7):

@@ -27,7 +27,7 @@ def check_attack(
     identical; forged updates do not depend on honest updates unless the attack declares
     ``omniscient``; a federation without these clients is refused.
     """
-    where = setting_of() if setting is None else setting
+    where = setting or setting_of()
     fits(attack, where)
     bad = sorted({int(c) for c in attack.clients})
     holds(bad, attack, "names its clients")

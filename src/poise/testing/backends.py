@@ -21,7 +21,7 @@ REPORTED = ("samples", "steps", "loss_before", "loss_after")
 
 
 def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
-    """Check the contract of backends: the same result as plain `LocalWork`, client by client.
+    """Check the contract of backends: the result of plain `LocalWork` for each client.
 
     Clauses: rows come in the order of the assignments, each from its version; a second
     occurrence of a client has other batches; reports come exactly if they are

@@ -39,7 +39,7 @@ def check_channel(
         setting: the setting that it must accept; eight clients by default.
         seed: of the random updates.
     """
-    fits(channel, setting_of() if setting is None else setting)
+    fits(channel, setting or setting_of())
     for dtype in (torch.float32, torch.float64):
         for size in (1, 5, 64):
             _several_rounds(channel, size, dtype=dtype, seed=seed)

@@ -58,7 +58,9 @@ def setting_of(
 ) -> Setting:
     """Return the setting of these client sizes; importance is by size by default."""
     n = np.array(sizes, dtype=np.int64)
-    p = n / n.sum() if importance is None else np.asarray(importance, dtype=np.float64)
+    if importance is None:
+        importance = n / n.sum()
+    p = np.asarray(importance, dtype=np.float64)
     alike = (1.0 - np.eye(len(n))) / max(len(n) * (len(n) - 1), 1)
     return Setting(len(n), n, p, similar=lambda: alike)
 

@@ -40,7 +40,7 @@ def check_clock(
         seed: of the durations and of the cohorts.
         tolerance: largest relative error of the unbiased weights.
     """
-    where = setting_of() if setting is None else setting
+    where = setting or setting_of()
     fits(clock, where)
     for share in (1.0, 0.4):
         steps = _simulated_steps(clock, where, aggregations, seed, share)

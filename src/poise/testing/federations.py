@@ -14,7 +14,7 @@ from poise.core.types import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class SampleFederation:
-    """Clients that own consecutive samples of a pool; the last ``held_out`` samples are for tests.
+    """Clients with consecutive samples of a pool; the last ``held_out`` are for tests.
 
     Args:
         samples: the pool.

@@ -21,7 +21,7 @@ class _Nonsense:
 
 
 def check_part(part: object) -> None:
-    """Check that a part is frozen, registered, comparable and equal to its own configuration.
+    """Check that a part is frozen, registered, comparable and rebuilt by its table.
 
     >>> from poise.servers import Add
     >>> check_part(Add(lr=0.5))

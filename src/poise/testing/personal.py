@@ -30,7 +30,7 @@ def check_personal(
         module: a model that it is made for.
         setting: the setting that it must accept; eight clients by default.
     """
-    where = setting_of() if setting is None else setting
+    where = setting or setting_of()
     fits(personal, where)
     with refused(personal, "clients that are made on demand are refused", PoiseError):
         personal.fit(replace(where, on_demand=True))

@@ -52,7 +52,7 @@ def check_sampler(
         symmetric: whether permuting the importance must permute the statistics.
         replacement: false if ``fit`` must refuse m above the number of clients.
     """
-    where = setting_of() if setting is None else setting
+    where = setting or setting_of()
     fits(sampler, where)
     holds(
         set(sampler.needs) <= LOSS_REPORTS | {"gradients"},
@@ -144,7 +144,7 @@ def _leaves_setting_alone(sampler: Sampler, setting: Setting, seed: int) -> None
 
 
 def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) -> None:
-    """Check that ``fit`` refuses m above the number of clients, or that the draw is valid."""
+    """Check that ``fit`` refuses m above the number of clients, or draws are valid."""
     if "m" not in option_names(sampler):
         return
     try:
@@ -212,7 +212,7 @@ def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
 def simulated_weights(
     sampler: Sampler, setting: Setting, draws: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """Simulate rounds; return weights omega (draws, N) and numbers of distinct clients (draws,)."""
+    """Simulate rounds; return weights (draws, N) and numbers of clients (draws,)."""
     omega = np.zeros((draws, setting.clients))
     distinct = np.zeros(draws)
     rng = generator(seed, "simulation")
@@ -238,7 +238,7 @@ def _statistics_by_simulation(
 
 
 def _agree(sampler: Sampler, quantity: str, values: Floats, exact: Floats) -> None:
-    """Check that the mean of simulated values is within `SIGMAS` standard errors of the exact."""
+    """Check that a simulated mean is within `SIGMAS` standard errors of the exact."""
     error = values.std(axis=0) / np.sqrt(len(values))
     gap = np.abs(values.mean(axis=0) - exact)
     worst: tuple[np.intp, ...] = ()

@@ -20,7 +20,7 @@ from poise.testing.clauses import SIZES, fits, holds, setting_of
 from poise.testing.federations import SampleFederation
 
 UNEQUAL = tuple(7 * size for size in SIZES)
-"""Clients of 14 to 91 samples, which make different numbers of steps for usual batch sizes."""
+"""Clients of 14 to 91 samples, which make different numbers of steps."""
 
 
 def check_solver(

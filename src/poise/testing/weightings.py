@@ -28,7 +28,7 @@ def check_weighting(
     declared; coefficients that are declared not to read updates do not; ``continuous``,
     ``larger_losses_count_more``).
     """
-    where = setting_of() if setting is None else setting
+    where = setting or setting_of()
     fits(weighting, where)
     holds(
         frozenset(weighting.needs) <= LOSS_REPORTS | {"balance", "adjacency"},
@@ -147,9 +147,7 @@ def _equivariant(
 
 
 def _ignores_what_it_does_not_need(weighting: Weighting, table: dict[str, Any]) -> None:
-    least = {
-        k: None if k in LOSS_REPORTS - weighting.needs else v for k, v in table.items()
-    }
+    least = {**table, **dict.fromkeys(LOSS_REPORTS - weighting.needs)}
     same = np.array_equal(
         _coefficients(weighting, least, "no more than it needs"),
         _coefficients(weighting, table, "all"),
@@ -162,7 +160,9 @@ def _traits_hold(weighting: Weighting, table: dict[str, Any]) -> None:
     traits = traits_of(weighting, WeightingTraits)
     coefficients = _coefficients(weighting, table, "a cohort")
     if traits.proportional:
-        most = np.inf if traits.shortens_to is None else traits.shortens_to
+        most = traits.shortens_to
+        if most is None:
+            most = np.inf
         with np.errstate(divide="ignore"):  # an update of length 0 is not shortened
             wanted = table["base"] * np.minimum(1.0, most / table["norms"])
         same = np.allclose(coefficients, wanted, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Closed forms and bounds of the papers, returned as named terms with their assumptions."""
+"""Closed forms and bounds of the papers: named terms with their assumptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asynchronous learning: how often each client contributes, and the cost of stale updates.
+"""Asynchronous learning: how often clients contribute, and the cost of staleness.
 
 Source: [Fraboni 2023, ch. 4].
 """
@@ -111,7 +111,7 @@ def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
 def aggregations(
     scheme: Scheme, tau: ArrayLike, time: float, dt: float | None = None
 ) -> float:
-    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, rounded down.
+    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, floored.
 
     >>> aggregations("asynchronous", [1.0, 0.5], 4.0)
     12.0
@@ -240,7 +240,7 @@ def asynchronous_bound(
 def surrogate_gap(
     problem: Problem, chi2: float, heterogeneity: float, surrogate: float
 ) -> Terms:
-    """``|grad L|^2`` of the intended objective L while a run minimises the surrogate L~.
+    """``|grad L|^2`` of the objective L while a run minimises the surrogate L~.
 
     It is at most ``4L chi^2 (L~(theta) - sum q~_i F_i*) + 4L (L~ - L~*)``.
 

@@ -19,7 +19,7 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True, eq=False)
 class FairClients:
-    r"""Fair clients, which return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
+    r"""Fair clients return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
 
     Args:
         samples: M_j, (J,).
@@ -70,7 +70,7 @@ def ornstein_uhlenbeck(
     noise: ArrayLike,
     mu: float = 0.0,
 ) -> FairClients:
-    r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is FedAvg).
+    r"""Fair clients with SGD on a quadratic loss and FedProx's pull ``mu`` (FedAvg: 0).
 
     ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``,
     ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j + mu)``,
@@ -126,7 +126,7 @@ def difference(
     noise_with: ArrayLike,
     disguise: ArrayLike = 0.0,
 ) -> Floats:
-    r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
+    r"""The model with free-riders minus that without, after 0, …, T rounds, (T + 1,).
 
     ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h =
     `contraction`,

@@ -1,4 +1,4 @@
-"""The objective that a scheme really minimises, and its distance from the intended one."""
+"""The objective that a scheme minimises, and its distance from the intended one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from poise.core.types import Floats, Ints
 
 
 def normalised(weights: ArrayLike) -> Floats:
-    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights q.
+    """``q~ = q / sum q``: the objective of a scheme with the mean weights q.
 
     >>> normalised([1.0, 3.0])
     array([0.25, 0.75])
@@ -26,7 +26,7 @@ def normalised(weights: ArrayLike) -> Floats:
 
 
 def chi_squared(importance: ArrayLike, objective: ArrayLike) -> float:
-    """``chi^2 = sum_i (p_i - q~_i)^2 / q~_i``; inf where a client with p_i > 0 never contributes.
+    """``chi^2 = sum_i (p_i - q~_i)^2 / q~_i``; inf if a client never contributes.
 
     >>> chi_squared([0.5, 0.5], [0.25, 0.75])
     0.3333333333333333
@@ -76,7 +76,7 @@ def local_progress(
 
 
 def with_local_work(weights: ArrayLike, progress: ArrayLike) -> Floats:
-    """``w_i = q_i a_i / sum_j q_j a_j``: more local work counts more (objective inconsistency).
+    """``w_i = q_i a_i / sum_j q_j a_j``: more local work counts more.
 
     >>> with_local_work([0.5, 0.5], [1.0, 3.0])
     array([0.25, 0.75])

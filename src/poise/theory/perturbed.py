@@ -10,7 +10,7 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def perturbed_contraction(problem: Problem, beta: float) -> float:
-    """``1 - mu / ((beta + 2) L)``: the share of the distance that remains after a round.
+    """``1 - mu / ((beta + 2) L)``: the share of the distance left after a round.
 
     At the fixed rate; beta = 1 is FedAvg.
 
@@ -100,7 +100,7 @@ def perturbed_bound(
 def perturbed_stationary(
     problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed"
 ) -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient; losses of any shape.
+    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient.
 
     ``fixed``, gamma = 1/(2 L sqrt(TE)): (4 L D + S sigma^2/2)/sqrt(T E) + A E G^2/T;
     ``falling``, gamma_t = 1/(2 L sqrt(E)(t + 1)): (4 L D/sqrt(E) + S sigma^2/sqrt(E) +
@@ -153,7 +153,7 @@ def perturbed_stationary(
 
 
 def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> float:
-    """``E = (A/(2B))^(2/3) T^(1/3)``: the local steps with the least bound on the squared gradient.
+    """``E = (A/(2B))^(2/3) T^(1/3)``: the steps with the least bound on the gradient.
 
     After T rounds, with A = 4 L D + S sigma^2/2 and B = G^2 (4 + (1 - beta)^2 + 8 (1 -
     1/beta)^2). The result is not a whole number.
@@ -191,7 +191,7 @@ def unavoidable_perturbed_error(
     noise: float,
     squares: float,
 ) -> Terms:
-    """A lower bound of the perturbed gradient's error on the problem of `unavoidable_error`.
+    """A lower bound of the perturbed gradient's error, as in `unavoidable_error`.
 
     min{ D (beta/4)^(2t), (3 A^2 G^2/(128 E^2 mu) + 3 S sigma^2/(64 E mu))/(t + 1)^2 },
     A = 1 - (1 - rate beta mu)^(E-1), where the neighbours' mean is the model itself.

@@ -1,4 +1,4 @@
-"""FedProx, and FedAvg as its case alpha = 0: convergence rates, and a lower bound of the error.
+"""FedProx, and FedAvg (alpha = 0): convergence rates and a lower bound of the error.
 
 Source: [Buttaci 2024, §4.2].
 """
@@ -15,7 +15,7 @@ Rate = Literal["fixed", "falling"]
 
 
 def fedprox_contraction(problem: Problem, alpha: float = 0.0) -> float:
-    """``1 - mu / (3 (alpha + L))``: the share of the distance that remains after a round.
+    """``1 - mu / (3 (alpha + L))``: the share of the distance left after a round.
 
     At the fixed rate; alpha = 0 is FedAvg.
 
@@ -86,20 +86,21 @@ def fedprox_bound(
 
 
 def _conditions(problem: Problem, rate: Rate) -> tuple[Assumption, ...]:
-    fixed = "learning rate 1/(2 (α + L) E)"
-    falling = "learning rates 4/(μ E (8 (α + L)/μ + t)) in round t"
+    rates = "learning rate 1/(2 (α + L) E)"
+    if rate != "fixed":
+        rates = "learning rates 4/(μ E (8 (α + L)/μ + t)) in round t"
     return (
         problem.strongly_convex(),
         problem.bounded(),
         Assumption("all clients take part, with weights p"),
-        Assumption(fixed if rate == "fixed" else falling),
+        Assumption(rates),
     )
 
 
 def fedprox_stationary(
     problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed"
 ) -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of FedProx; losses need not be convex.
+    """``E |grad f(w)|^2`` at a random local model of FedProx, without convexity.
 
     ``fixed``, gamma = 1/(2 La sqrt(TE)); ``falling``, gamma_t = 1/(2 La sqrt(E) (t +
     1)).
@@ -160,7 +161,7 @@ def fedprox_stationary(
 
 
 def best_steps(problem: Problem, beta: float = 1.0) -> float:
-    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least error.
+    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the steps of least error.
 
     At the falling rate. A = 1 for FedAvg and FedProx with any pull; for the perturbed
     gradient A = 4 + (1 - beta)^2 + 32 (1 - 1/beta)^2. The result is not a whole number:
@@ -181,7 +182,9 @@ def best_steps(problem: Problem, beta: float = 1.0) -> float:
         "the best number of steps needs a gradient bound G^2 above 0",
         "give gradient=",
     )
-    factor = 1.0 if beta == 1 else 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
+    factor = 1.0
+    if beta != 1:
+        factor = 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
     gain = (
         problem.squares * problem.noise + 6 * problem.smoothness * problem.heterogeneity
     )
@@ -199,7 +202,7 @@ def unavoidable_error(
     noise: float,
     squares: float,
 ) -> Terms:
-    """A lower bound of FedProx's error on one problem after t rounds, at any small learning rate.
+    """A lower bound of FedProx's error on one problem after t rounds, for small rates.
 
     min{ D (1 - 3 mu/(4 (alpha + mu)))^(2t), (3 mu^3 A^2 G^2/(128 E^2 (alpha + mu)^4) +
     3 mu S sigma^2/(64 E (alpha + mu)^2))/(t + 1)^2 }, A = 1 - (1 - rate (alpha +

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -12,7 +10,7 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
-    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling is better iff the first is not larger.
+    """``(sum p_i^2, 1/(N - m + 1))``: uniform is better iff the first is not larger.
 
     "Better" compares the bounds of uniform and MD sampling.
 
@@ -66,15 +64,18 @@ def sampling_bound(
     h = server_rate * rate
     gamma = weights.gamma
     loosened = 1.5 * L * h * gamma * K * b2
-    scale = 1 / (1 - loosened) if loosened < 1 else float("inf")
+    scale = float("inf")
+    if loosened < 1:
+        scale = 1 / (1 - loosened)
+    sampling = 0.0
+    if gamma:
+        sampling = scale * 3 * L * h * gamma * ((K - 1) * noise + 2 * K * k2)
     values = {
         "start": scale * 4 * problem.gap / (h * K * rounds),
         "noise": scale * 2 * L * h * (weights.sigma + problem.squares) * noise,
         "local noise": scale * 3 * rate**2 * L**2 * (K - 1) * noise,
         "drift": scale * 6 * rate**2 * L**2 * K * (K - 1) * k2,
-        "sampling": scale * 3 * L * h * gamma * ((K - 1) * noise + 2 * K * k2)
-        if gamma
-        else 0.0,
+        "sampling": sampling,
     }
     alpha = 0.0 if weights.alpha is None else weights.alpha
     means_p = problem.importance is not None and np.allclose(
@@ -106,5 +107,6 @@ def variance_ratio(weights: WeightStatistics, other: WeightStatistics) -> float:
     >>> variance_ratio(loud, quiet)
     2.0
     """
-    below: Any = other.sigma
-    return weights.sigma / below if below > 0 else float("inf")
+    if other.sigma > 0:
+        return weights.sigma / other.sigma
+    return float("inf")

@@ -39,7 +39,7 @@ def weighting_skew(
 
 
 def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, float]:
-    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` of clients with p_i > 0.
+    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` where p_i > 0.
 
     >>> weight_range([0.25, 0.75], [0.5, 0.5])
     (0.5, 1.5)
@@ -53,7 +53,7 @@ def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, floa
 
 
 def largest_range(pi: float, importance: ArrayLike) -> float:
-    """The largest Pi that is possible with pi: ``Pi <= (1 - (N - 1) pi min p) / min p``.
+    """The largest Pi possible with pi: ``Pi <= (1 - (N - 1) pi min p) / min p``.
 
     >>> round(largest_range(0.5, [0.5, 0.5]), 6)
     1.5
@@ -89,16 +89,21 @@ def skew_bound(
     mu = problem.convexity
     shift = 4 * L / mu
     late = iterations + shift
-    drift = inf if lowest <= 0 else 4 * L / (3 * mu**2 * lowest)
-    tail = inf if lowest <= 0 else max(highest / lowest - 1, 0.0)
+    if lowest <= 0:
+        drift = inf
+        tail = inf
+    else:
+        drift = 4 * L / (3 * mu**2 * lowest)
+        tail = max(highest / lowest - 1, 0.0)
+    error = 0.0
+    if problem.heterogeneity:
+        error = 8 * L * problem.heterogeneity / (3 * mu) * tail
     values = {
         "drift": drift * 32 * steps**2 * problem.gradient / late,
         "noise": drift * problem.noise / late,
         "heterogeneity": 8 * L**2 * problem.heterogeneity / mu**2 / late,
         "start": L * shift * problem.distance / 2 / late,
-        "error": 8 * L * problem.heterogeneity / (3 * mu) * tail
-        if problem.heterogeneity
-        else 0.0,
+        "error": error,
     }
     return Terms(
         "loss gap with skewed weights",
@@ -157,7 +162,7 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
 
 
 def least_temperature(spread: float, pi: float) -> float:
-    """``T = R / ln(1/pi)``: the least temperature that keeps every weight above pi * importance.
+    """``T = R / ln(1/pi)``: the least temperature with weights above pi * importance.
 
     R is the spread of the losses: kappa_i = exp(F_i/T) / sum_j p_j exp(F_j/T) >=
     exp(-R/T).

@@ -1,4 +1,4 @@
-"""The parts of a bound: named terms, assumptions, their source, and the constants of a problem."""
+"""The parts of a bound: terms, assumptions, source, and constants of a problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True)
 class Assumption:
-    """A condition of a theorem; ``holds`` is None where the given constants do not decide it."""
+    """A condition of a theorem; ``holds`` is None if the constants do not decide it."""
 
     text: str
     holds: bool | None = None
@@ -48,13 +48,13 @@ class Terms:
 
     @property
     def total(self) -> float:
-        """The bound: the sum of the terms, or the smallest term where ``least`` is true."""
+        """The bound: the sum of the terms, or with ``least`` the smallest one."""
         combine = min if self.least else sum
         return float(combine(self.values.values()))
 
     @property
     def holds(self) -> bool | None:
-        """False where an assumption is broken, None where one is undecided, else True."""
+        """False if an assumption is broken, None if one is undecided, else True."""
         known = [a.holds for a in self.assumptions]
         if False in known:
             return False

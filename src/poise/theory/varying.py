@@ -15,7 +15,7 @@ def speed_and_error(
     losses_at_optimum: ArrayLike,
     floors: ArrayLike,
 ) -> tuple[float, float]:
-    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the optimum.
+    """``(Omega, Gamma)``: weighted loss gaps during a run, and at the optimum.
 
     Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) -
     F_i*).
@@ -80,8 +80,7 @@ def varying_bound(
     drawn = 0.0 if cohort is None else 4 / cohort
     shift = max(8 * L / mu, steps) - 1
     late = shift + iterations
-    power = 1 if printed else 2
-    factor = 1 if printed else 2
+    power = factor = 1 if printed else 2
     rho: Floats = np.asarray(largest, dtype=np.float64)
     scale = 2 * L / mu**2 / late
     values = {

@@ -130,7 +130,7 @@ class Composition:
         )
 
     def wire(self, oracle: Oracle) -> engine.Wire:
-        """Return how updates travel, and which entries of a model stay with each client."""
+        """Return how updates travel, and which entries stay with each client."""
         parts = self.parts
         stays: tuple[str, ...] = ()
         if parts.personal is not None:
@@ -233,7 +233,7 @@ class Composition:
         return True
 
     def _check_metrics(self, known: frozenset[str]) -> None:
-        """Raise for metrics that the task does not have, or that need clients on demand."""
+        """Raise for metrics that the task lacks, or that need clients on demand."""
         for name in self.options.metrics:
             if name not in known:
                 raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
@@ -262,7 +262,7 @@ class Composition:
         return tables
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what the ledger keeps about the run: values by name, and arrays by name."""
+        """Return the ledger's facts about the run: values and arrays by name."""
         meta = {
             "poise": __version__,
             "seed": self.seed,
@@ -298,7 +298,7 @@ class Composition:
         return meta, arrays
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """Return what the ledger keeps of every client; nothing for very large federations."""
+        """Return the ledger's facts about clients; none for very large federations."""
         fed = self.federation
         arrays: dict[str, np.ndarray] = {}
         if fed.clients <= TABLE_LIMIT:
@@ -318,7 +318,7 @@ class Composition:
 
 
 def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
-    """Return the names of the tensors that stay with each client; raises if they do not fit."""
+    """Return the names of the tensors that stay with each client, or raise."""
     if oracle.module is None:
         raise IncompatibleParts(
             "personal layers need a model with modules", "leave personal out"
@@ -346,7 +346,7 @@ def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
 
 
 def fit(parts: engine.Parts, setting: Setting) -> None:
-    """Raise if parts do not fit the federation or each other; the error names the slot."""
+    """Raise if parts do not fit the federation or each other; names the slot."""
     for name, part in parts.chosen():
         with errors_at(name):
             part.fit(setting)
@@ -358,7 +358,7 @@ def fit(parts: engine.Parts, setting: Setting) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A composition with its gradient oracle and its plan, ready to begin or to resume."""
+    """A composition with gradient oracle and plan, ready to begin or to resume."""
 
     composition: Composition
     oracle: Oracle
@@ -375,7 +375,7 @@ class Prepared:
         return self.composition.wire(self.oracle)
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what the ledger keeps about the run: values by name, and arrays by name."""
+        """Return the ledger's facts about the run: values and arrays by name."""
         meta, arrays = self.composition.facts()
         meta["trainable"] = self.oracle.layout.trainable
         if self.oracle.frozen:
@@ -386,7 +386,7 @@ class Prepared:
 
 
 def prepare(composition: Composition) -> Prepared:
-    """Bind the task to the data and make the engine's plan; raises if a part does not fit."""
+    """Bind the task to the data and make the engine's plan; raises for misfits."""
     with errors_at("task"):
         oracle = composition.task.bind(
             composition.federation, composition.backend.device
@@ -397,7 +397,7 @@ def prepare(composition: Composition) -> Prepared:
 
 
 def _shares(federation: FederationLike) -> Floats:
-    """Return p_ij of the federation's similarity graph; clients on nodes send their messages."""
+    """Return p_ij of the similarity graph; clients on nodes send their messages."""
     from poise.graph import SimilarityGraph, similarity
 
     if isinstance(federation, SendsMessages):

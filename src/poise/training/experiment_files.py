@@ -1,4 +1,4 @@
-"""Compose runs from experiment files, and from the experiment files that runs recorded."""
+"""Compose runs from experiment files, and from those that runs recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compose(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> Composition:
-    """Compose the run of one seed; ``federation`` and ``task`` replace the file's tables."""
+    """Compose the run of one seed; ``federation`` and ``task`` replace tables."""
     if federation is None:
         federation = federation_in(experiment, seed)
     if task is None:
@@ -59,7 +59,9 @@ def options_in(experiment: Experiment, seed: int) -> RunOptions:
 
 def backend_in(written: str | Mapping[str, Any]) -> BackendPart:
     """Return the backend of a file, from its name or its table."""
-    table = {"name": written} if isinstance(written, str) else written
+    table = written
+    if isinstance(written, str):
+        table = {"name": written}
     if not isinstance(table, Mapping):
         raise InvalidOption(
             f"backend must be a name or a table, not {written!r}",
@@ -92,14 +94,14 @@ def _attacks_in(experiment: Experiment) -> tuple[Any, ...]:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """Return the experiment of a run, from its folder, or from its ledger for a run in memory."""
+    """Return the experiment of a run, from its folder or, in memory, its ledger."""
     if run.path is None:
         return parse(run.experiment)
     return recorded(run.path)
 
 
 def recorded(folder: Path) -> Experiment:
-    """Return the experiment of a run folder, from its file, or from the copy in the ledger."""
+    """Return the experiment of a run folder, from its file or the ledger's copy."""
     if not begun(folder):
         raise LedgerError(f"{folder} is not a run folder: it has no {DATABASE}")
     file = folder / EXPERIMENT
@@ -141,7 +143,7 @@ def task_in(experiment: Experiment) -> Task:
 
 @contextmanager
 def errors_in_table(table: str) -> Iterator[None]:
-    """Attribute errors inside the block to a table, and turn errors of its values into ours."""
+    """Attribute errors inside the block to a table, as errors of poise."""
     with errors_at(table):
         try:
             yield

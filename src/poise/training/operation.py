@@ -177,7 +177,9 @@ def begin(
         )
         prepared = replace(prepared, composition=composition)
     meta, arrays = prepared.facts()
-    folder = None if out is None else Path(out)
+    folder = None
+    if out is not None:
+        folder = Path(out)
     ledger = Ledger.create(folder, meta, arrays, meta["experiment"])
     with _closed_on_error(ledger):
         ledger.start(state.theta)
@@ -234,7 +236,7 @@ def resume(
 
 
 def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
-    """Raise for a branch of an unlearning request: the request decides how the branch ends."""
+    """Raise for a branch of an unlearning request, which decides how it ends."""
     if (folder / REQUEST).exists():
         raise IncompatibleParts(
             f"{folder} belongs to an unlearning request, which decides when the run ends",
@@ -248,7 +250,7 @@ def resume_run(
     callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
 ) -> Run:
-    """Resume a run at its last good round; it ends bit for bit as an uninterrupted run does."""
+    """Resume a run at its last good round; it ends bit for bit as if uninterrupted."""
     prepared = prepare(composition)
     meta, arrays = prepared.facts()
     ledger, restart = reopen(path, meta, arrays)
@@ -282,7 +284,7 @@ def resume_run(
 
 
 def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.State:
-    """Return the state after the last good round; the initial state if there is no round."""
+    """Return the state after the last good round, or the initial one."""
     state = engine.initial(prepared.oracle, prepared.plan)
     start = prepared.composition.options.start
     if restart.theta is None:
@@ -313,12 +315,13 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
 
 
 def _history(prepared: Prepared) -> History:
-    """Return an empty history, with what the sampler, the budget and the live audit need."""
+    """Return an empty history that fits the sampler, the budget and the live audit."""
     composition = prepared.composition
     sampler = prepared.plan.parts.sampler
     gradients = None
     if "gradients" in sampler.needs:
-        gradients = Gradients(prepared.plan.setting.clients, sampler.measure)  # type: ignore[attr-defined]
+        clients = prepared.plan.setting.clients
+        gradients = Gradients(clients, sampler.measure)  # type: ignore[attr-defined]
     watch = None
     if composition.options.audit is not None:
         watch = LiveAudit(composition.options.audit, prepared.oracle.layout.trainable)
@@ -387,12 +390,13 @@ def _run_rounds(
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
-    """Return a function that records each new finding of the live audit, and warns of it."""
+    """Return a function that records each new finding of the live audit and warns."""
     recorded_events = set(ledger.events())
 
     def announce() -> None:
-        findings = history.watch.news if isinstance(history.watch, LiveAudit) else ()
-        for finding in findings:
+        if not isinstance(history.watch, LiveAudit):
+            return
+        for finding in history.watch.news:
             if finding not in recorded_events:
                 recorded_events.add(finding)
                 ledger.event(finding)
@@ -433,7 +437,7 @@ def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numerics_remark(recorded: dict[str, str]) -> str:
-    """Return a remark, and warn, if this process may round differently than the run's first one."""
+    """Return a remark, and warn, if this process may round differently than before."""
     before = recorded.get("mkl", "")
     now = mkl_mode()
     if before == now:

@@ -102,8 +102,8 @@ def composed(
     )
 
 
-def part_or_default(name: str, given: Any) -> Any:
-    """Return the given part of a slot, or its default; None if ``personal`` is empty."""
+def part_or_default(name: str, given: object) -> Any:
+    """Return the given part of a slot, or its default; ``personal`` may be None."""
     if given is None:
         given = DEFAULTS.get(name)
     if given is None and name == "personal":
@@ -112,11 +112,11 @@ def part_or_default(name: str, given: Any) -> Any:
         return slot(name, given)
 
 
-def slot(name: str, given: Any) -> Any:
+def slot(name: str, given: object) -> Any:
     """Return a part of this slot, from a part or its name; raises for anything else."""
     if is_part(given) and given.slot != name:
         raise IncompatibleParts(
-            f"{type(given).__name__} is a {given.slot}, not a {name}"
+            f"{type(given).__name__} belongs in the slot {given.slot}, not in {name}"
         )
     if isinstance(given, type):
         raise InvalidOption(
@@ -128,7 +128,8 @@ def slot(name: str, given: Any) -> Any:
     missing = [member for member in MEMBERS.get(name, ()) if not hasattr(given, member)]
     if missing and not is_part(given) and len(missing) == len(MEMBERS[name]):
         raise InvalidOption(
-            f"{given!r} is not a {name}", f"known: {', '.join(parts_of(name))}"
+            f"{given!r} is not a part for the slot {name}",
+            f"known: {', '.join(parts_of(name))}",
         )
     if missing:
         raise InvalidOption(

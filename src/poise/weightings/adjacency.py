@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @part("weighting", "adjacency")
 class Adjacency:
-    """``c_i = omega_i a_i / p_i`` with a_i = degree_i / sum of degrees of the similarity graph.
+    """``c_i = omega_i a_i / p_i``, a_i = degree_i / sum of degrees in the graph.
 
     If all clients work, c_i = a_i; with an unbiased sampler the mean of c_i is a_i.
     Clients that resemble many others count more, outliers less.

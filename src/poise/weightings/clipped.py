@@ -85,7 +85,7 @@ class Clipped:
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Return the inner coefficients, times C/|Delta_i| for updates longer than C."""
+        """Return the inner coefficients, times C/|Delta_i| if |Delta_i| > C."""
         length = np.asarray(updates.norms, dtype=np.float64)
         if np.isnan(length).any():
             raise InvalidOption(

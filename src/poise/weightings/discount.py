@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @part("weighting", "discount")
 class Discount:
-    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with staleness.
+    """``c_i = s(n - rho_i) w_i``: a weighting times a factor that falls with staleness.
 
     ``polynomial``: s(t) = (1 + t)^-a. ``hinge``: s(t) = 1 up to t = b, then 1/(a (t -
     b) + 1). The weights are not renormalised.
@@ -103,7 +103,7 @@ class Discount:
         return np.asarray(weigh(self.of, updates) * factor, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """Return those of the inner weighting, if the clock waits, so that no update is stale."""
+        """Return those of the inner weighting if the clock waits: nothing is stale."""
         inner = self.inner
         if not known.clock.waits or not isinstance(inner, KnowsMeanCoefficients):
             return None

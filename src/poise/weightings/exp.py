@@ -62,7 +62,7 @@ class Exp:
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Return the base weights times the exponential of the scaled change of the loss."""
+        """Return the base weights times the exponential of the scaled loss change."""
         before = finite_losses("loss_before", updates)
         change = finite_losses("loss_after", updates) - before
         scale = np.ones(len(updates))

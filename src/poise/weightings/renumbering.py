@@ -9,7 +9,7 @@ from poise.core.protocols import Weighting
 
 
 def inner_for(weighting: Weighting, stay: Sequence[int]) -> Weighting:
-    """Return a weighting for the clients that stay; itself if it has no options per client."""
+    """Return a weighting for the clients that stay; itself without client options."""
     if isinstance(weighting, PerClient):
         return weighting.for_clients(stay)
     return weighting

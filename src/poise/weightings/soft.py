@@ -1,4 +1,4 @@
-"""`SoftMax` and `SoftMin`: clients with larger or smaller losses count more, smoothly."""
+"""`SoftMax` and `SoftMin`: larger or smaller losses count more, smoothly."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SoftMax(_Soft):
 
 @part("weighting", "soft-min")
 class SoftMin(_Soft):
-    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one: the opposite of `SoftMax`.
+    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, of sum one: the opposite of `SoftMax`.
 
     Published as FedSoftBetter.
 

@@ -56,7 +56,9 @@ class Switch:
                 where="stages",
             )
             until, weighting = stage
-            stages.append((inf if until is None else until, weighting))
+            if until is None:
+                until = inf
+            stages.append((until, weighting))
         for until, weighting in stages:
             require(
                 is_part(weighting) and weighting.slot == "weighting",

@@ -55,7 +55,7 @@ class TimeBased:
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Return the base weights times d_i/p_i, or importance over the share of aggregations."""
+        """Return base weights times d_i/p_i, or importance over aggregation shares."""
         if self.times == "given":
             if updates.balance is None:
                 return updates.base_weights
@@ -78,7 +78,7 @@ class TimeBased:
         return np.asarray(weights, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """Return the importance, or the mean base weights if given times correct nothing.
+        """Return the importance, or mean base weights if the times correct nothing.
 
         Given times correct nothing under a clock that leaves no client behind.
         """

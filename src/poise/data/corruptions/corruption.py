@@ -1,4 +1,4 @@
-"""The protocol of corruptions: pure functions of (seed, client) on the samples of clients."""
+"""The protocol of corruptions: pure functions of (seed, client) on samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Span = tuple[float, float]
 
 
 class Corruption(Protocol):
-    """Changes labels or features of clients, for each client from (seed, client) only."""
+    """Changes labels or features of clients, each from (seed, client) only."""
 
     name: ClassVar[str]
     features: ClassVar[bool]
@@ -30,11 +30,11 @@ class Corruption(Protocol):
         """Return the corrupted samples of these clients; ``shards`` stays unchanged."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
+        """Return the numbers by which these clients differ, by name, (m,) each."""
 
 
 def copied(shards: Shards) -> Shards:
-    """Copy the samples into a new pool, in the order of the clients, so that they can be changed.
+    """Copy the samples into a new pool, in the order of the clients, to change them.
 
     >>> pool = Samples(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 0]), classes=2)
     >>> import numpy as np

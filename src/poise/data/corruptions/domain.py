@@ -24,7 +24,7 @@ TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
 
 @dataclass(frozen=True)
 class Domain:
-    """Transform each client's features, and its own test samples, by a transform drawn for it.
+    """Transform each client's training and test features by a transform drawn for it.
 
     With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate``
     by 90°, 180° or 270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid);
@@ -67,11 +67,9 @@ class Domain:
         )
         if callable(self.transforms):
             return
-        names = (
-            (self.transforms,)
-            if isinstance(self.transforms, str)
-            else tuple(self.transforms)
-        )
+        names = self.transforms
+        if isinstance(names, str):
+            names = (names,)
         require(len(names) > 0, "domain: transforms is empty", where="transforms")
         for name in names:
             if name not in TRANSFORMS:

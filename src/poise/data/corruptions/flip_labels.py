@@ -17,7 +17,7 @@ from poise.data.corruptions.corruption import Span
 
 @dataclass(frozen=True)
 class FlipLabels:
-    """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong labels.
+    """Corrupt clients with probability ``rate``: ``ratio`` of classes get wrong labels.
 
     k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2
     → … → c_k → c_1: a derangement, so no sample of a chosen class keeps its label;
@@ -72,7 +72,7 @@ class FlipLabels:
         return hit
 
     def tables(self, clients: Ints, classes: int) -> Ints:
-        """Return the new label of each class, (m, classes); honest clients keep all labels."""
+        """Return each class's new label, (m, classes); honest clients keep theirs."""
         table = np.tile(np.arange(classes), (len(clients), 1))
         hit = np.flatnonzero(self.corrupted(clients))
         if self.ratio == 0 or not len(hit):

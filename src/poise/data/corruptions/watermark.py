@@ -16,7 +16,7 @@ from poise.data.corruptions.corruption import Span, copied
 
 @dataclass(frozen=True)
 class Watermark:
-    """Set ``pixels`` random pixels of all samples of a client to the maximum of the data set.
+    """Set ``pixels`` random pixels of a client's samples to the data set's maximum.
 
     A pixel of an image (C, H, W) is one position in all channels; of other features,
     one entry. The clients' own test samples and the federation's stay unchanged.
@@ -73,8 +73,10 @@ class Watermark:
             )
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
-        """Return the pixels of each client, (m, pixels), numbered along a row-major channel."""
-        owners = clients if self.groups is None else clients % self.groups
+        """Return the pixels of each client, (m, pixels), in row-major numbers."""
+        owners = clients
+        if self.groups is not None:
+            owners = clients % self.groups
         return permutations(
             keys(self.seed, "watermark", owners), _places(shape), self.pixels
         )
@@ -89,9 +91,11 @@ class Watermark:
         shape = copy.samples.shape
         flat = copy.samples.raw.view(len(copy.rows), -1, _places(shape))
         marks = self.places(clients, shape)
-        marked = None if self.clients is None else set(self.clients)
+        marked = set(clients.tolist())
+        if self.clients is not None:
+            marked.intersection_update(self.clients)
         for k, client in enumerate(clients.tolist()):
-            if marked is None or client in marked:
+            if client in marked:
                 start = copy.offsets[k]
                 end = copy.offsets[k + 1]
                 flat[start:end, :, marks[k]] = span[1]

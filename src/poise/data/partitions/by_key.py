@@ -19,7 +19,7 @@ def by_key(
     pick: str = "first",
     min_samples: int = 1,
 ) -> tuple[list[Ints], Ints]:
-    """Return the index array of each key (speaker, writer, hospital), and the key of each client.
+    """Return the index array of each client (speaker, writer, …), and its key.
 
     Args:
         keys: the key of each sample, (n,), whole numbers.
@@ -46,7 +46,9 @@ def by_key(
         f"the largest has {sizes.max()}",
         where="min_samples",
     )
-    wanted = len(kept) if clients is None else int(clients)
+    wanted = len(kept)
+    if clients is not None:
+        wanted = int(clients)
     require(wanted >= 1, f"clients = {clients!r} must be at least 1", where="clients")
     require(
         wanted <= len(kept),

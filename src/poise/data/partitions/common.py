@@ -16,7 +16,7 @@ Sizes: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]] | Ints | None
 
 
 def check_clients(clients: int, samples: int) -> int:
-    """Return the number of clients; it must be at least 1 and at most the number of samples."""
+    """Return the number of clients, from 1 to the number of samples."""
     whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
     require(
         whole and clients >= 1,
@@ -36,7 +36,7 @@ def check_clients(clients: int, samples: int) -> int:
 
 
 def check_classes(labels: Labels, rule: str) -> int:
-    """Return the number of classes; labels that are not whole numbers raise `InvalidOption`."""
+    """Return the number of classes; raises unless labels are whole numbers."""
     require(
         labels.dtype.kind in "iu",
         f"partition {rule!r} needs class labels, but this is a regression",
@@ -92,7 +92,8 @@ def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
     )
     if given.ndim == 2 and given.shape[1] == 2:
         given = repeated(given, clients, "sizes")
-    given = np.broadcast_to(given, (clients,)) if given.ndim == 0 else given
+    if given.ndim == 0:
+        given = np.broadcast_to(given, (clients,))
     require(
         given.shape == (clients,),
         f"sizes has shape {given.shape}, but there are {clients} clients",
@@ -121,7 +122,7 @@ def cut(order: Ints, sizes: Ints) -> list[Ints]:
 def shuffled_by_class(
     labels: Labels, classes: int, rng: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Return all positions sorted by class and shuffled inside, and where each class starts.
+    """Return positions sorted by class, shuffled inside, and where each class starts.
 
     >>> order, starts = shuffled_by_class(np.array([1, 0, 1]), 2, np.random.default_rng(0))
     >>> starts.tolist(), order[0]
@@ -134,7 +135,7 @@ def shuffled_by_class(
 
 
 def deal_classes(counts: Ints, order: Ints, starts: Ints) -> list[Ints]:
-    """Give client i ``counts[i, c]`` samples of class c, class by class, without overlap.
+    """Give client i ``counts[i, c]`` samples of class c, without overlap.
 
     Args:
         counts: (clients, classes), column sums at most the class sizes.

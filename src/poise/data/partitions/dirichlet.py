@@ -64,7 +64,7 @@ def dirichlet(
 
 
 def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
-    """Draw π_i ~ Dir(α·1) for many clients, (m, classes); row i depends on (seed, client) only.
+    """Draw π_i ~ Dir(α·1) for many clients, (m, classes), each from (seed, client).
 
     Gamma variables are drawn by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so
     that a tiny α does not underflow.

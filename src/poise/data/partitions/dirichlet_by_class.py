@@ -27,7 +27,7 @@ def dirichlet_by_class(
     kappa: float = 1.0,
     phi2: float = 0.0,
 ) -> list[Ints]:
-    """Share class c among the clients as Dir(κ·1), with client sizes LogNormal(ln(n/N), φ²).
+    """Share class c among clients as Dir(κ·1); client sizes are LogNormal(ln(n/N), φ²).
 
     To meet both, the rule scales the matrix of drawn shares by rows and columns in turn
     until its rows sum to the drawn sizes and its columns to the class sizes (iterative
@@ -77,7 +77,7 @@ def dirichlet_by_class(
 def _shares(
     kappa: float, classes: int, clients: int, rng: np.random.Generator
 ) -> Floats:
-    """Draw the share of each client in each class, (classes, clients), bounded away from 0."""
+    """Draw each client's share of each class, (classes, clients), bounded above 0."""
     if np.isinf(kappa):
         return np.full((classes, clients), 1 / clients)
     gamma = np.log(rng.gamma(kappa + 1, size=(classes, clients)))
@@ -88,7 +88,7 @@ def _shares(
 
 
 def _fitted(shares: Floats, room: Floats, sizes: Floats, rounds: int = 200) -> Floats:
-    """Scale columns to ``sizes`` and rows to ``room`` in turn; the rows are exact in the end."""
+    """Scale columns to ``sizes`` and rows to ``room`` in turn; ends with exact rows."""
     table = shares * np.maximum(room, _FLOOR)[:, None]
     for _ in range(rounds):
         table = table * (sizes / table.sum(axis=0))
@@ -99,7 +99,7 @@ def _fitted(shares: Floats, room: Floats, sizes: Floats, rounds: int = 200) -> F
 
 
 def _without_empty_clients(counts: Ints) -> Ints:
-    """Give each empty client one sample of the largest client, from that client's largest class."""
+    """Give each empty client one sample of the largest client's largest class."""
     counts = counts.copy()
     for client in np.flatnonzero(counts.sum(axis=1) == 0):
         richest = int(np.argmax(counts.sum(axis=1)))

@@ -71,11 +71,13 @@ def imbalanced(
         seed, np.arange(number), ratio=ratio, ratios=ratios, population=number
     )
     fitting = largest_n_max(drawn, room)
-    counts = class_counts(drawn, classes, n_max=fitting if n_max is None else n_max)
+    if n_max is None:
+        n_max = fitting
+    counts = class_counts(drawn, classes, n_max=n_max)
     needed = counts.sum(axis=0)
     over = int(np.argmax(needed - room))
     hint = "try fewer clients, or on_demand=True"
-    if n_max and n_max > fitting:
+    if n_max > fitting:
         hint = f"n_max = {fitting} would fit; {hint}"
     require(
         needed[over] <= room[over],
@@ -109,9 +111,11 @@ def client_ratios(
         "give one of them",
         where="ratio",
     )
-    table = np.asarray(RATIOS if ratios is None else ratios, dtype=np.float64)
     if ratio is not None:
-        table = np.asarray([ratio], dtype=np.float64)
+        ratios = [ratio]
+    elif ratios is None:
+        ratios = RATIOS
+    table = np.asarray(ratios, dtype=np.float64)
     require(table.size > 0, "imbalanced: ratios is empty", where="ratios")
     values = table[:, 1] if table.ndim == 2 else table
     inside = bool(((values > 0) & (values <= 1)).all())
@@ -161,7 +165,7 @@ def equal_counts(ratios: Floats, classes: int, size: int) -> Ints:
 
 
 def largest_n_max(ratios: Floats, room: Ints) -> int:
-    """Return the largest n_max for which all clients fit into the classes; at least 1."""
+    """Return the largest n_max, at least 1, with which all clients fit."""
     low = 1
     high = max(1, int(room[0]) // len(ratios))
     while low < high:

@@ -28,7 +28,7 @@ def one_class(
     sizes: Sizes = None,
     dealt: Literal["in turn", "random"] = "in turn",
 ) -> list[Ints]:
-    """Give client i samples of class ``i mod C`` only, so class c belongs to N/C clients.
+    """Give client i samples of class ``i mod C``: class c belongs to N/C clients.
 
     Without ``sizes`` the owners of a class share all of it equally (sizes at most one
     apart). With fewer clients than classes, the last classes get no owner.

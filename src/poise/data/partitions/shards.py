@@ -29,7 +29,7 @@ def shards(
     sizes: Sizes = None,
     deal: str = "even",
 ) -> list[Ints]:
-    """Sort by label, cut into contiguous shards of ``shard_size``, and deal the shards at random.
+    """Sort by label, cut into shards of ``shard_size``, and deal these at random.
 
     Every client gets at least one shard; the last shard may be shorter. With
     ``deal="even"`` shard counts differ by at most one. With ``deal="random"`` every
@@ -54,7 +54,9 @@ def shards(
     """
     number = check_clients(clients, len(labels))
     classes = check_classes(labels, "shards")
-    size = max(1, len(labels) // (2 * number)) if shard_size is None else shard_size
+    size = shard_size
+    if size is None:
+        size = max(1, len(labels) // (2 * number))
     require(
         isinstance(size, int | np.integer) and size >= 1,
         f"shard_size = {size!r} must be at least 1",

@@ -62,7 +62,7 @@ def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Populat
 def dirichlet(
     request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100
 ) -> Population:
-    """Give each client ``samples_per_client`` samples in class proportions drawn from Dir(α·1).
+    """Give clients ``samples_per_client`` samples, with class shares from Dir(α·1).
 
     Source: [Fraboni 2023, §3.6].
     """
@@ -101,7 +101,7 @@ def imbalanced(
     equal_sizes: bool = False,
     own_order: bool = False,
 ) -> Population:
-    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn per client.
+    """Give n_max · r^{c/(K-1)} samples of class c of K; r is given or drawn per client.
 
     The size of a client depends on its r: it owns ``n_max`` samples of class 0, or
     ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With
@@ -133,8 +133,12 @@ def imbalanced(
     size = None
     if equal_sizes:
         size = _equal_size(n_max, samples_per_client, classes=classes)
-    top = n_max if samples_per_client is None else samples_per_client // classes
-    n_top = 100 if top is None else top
+    if samples_per_client is not None:
+        n_top = samples_per_client // classes
+    elif n_max is not None:
+        n_top = n_max
+    else:
+        n_top = 100
     rule = Thinning(
         choices, n_top, classes=classes, seed=seed, size=size, own_order=own_order
     )
@@ -160,8 +164,10 @@ def imbalanced(
 def _ratios_to_draw_from(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
     """Return the given ratio or ratios, or the seven of the paper."""
     if ratio is not None:
-        return np.array([ratio], dtype=np.float64)
-    return np.array(RATIOS if ratios is None else ratios, dtype=np.float64)
+        ratios = [ratio]
+    elif ratios is None:
+        ratios = RATIOS
+    return np.array(ratios, dtype=np.float64)
 
 
 def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int) -> int:
@@ -171,7 +177,9 @@ def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int)
         "give samples_per_client instead",
         where="n_max",
     )
-    size = 100 if samples_per_client is None else samples_per_client
+    size = 100
+    if samples_per_client is not None:
+        size = samples_per_client
     require(
         size >= classes,
         (

@@ -12,7 +12,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct(streams: U64, positions: Ints, sizes: Ints) -> Ints:
-    """Return entry ``positions[k]`` of the permutation of ``range(sizes[k])`` of ``streams[k]``.
+    """Return entry ``positions[k]`` of a permutation of ``range(sizes[k])``, per k.
 
     The permutation is a keyed pseudo-random bijection, so each entry is computed
     without the others. A number below a·b ≥ size is written as (l, r), l < a, r < b,

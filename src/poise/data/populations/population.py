@@ -25,7 +25,7 @@ class PopulationRequest:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients on demand: clients may share samples, and the samples of one client are distinct.
+    """Clients on demand: they may share samples; those of one client are distinct.
 
     Nothing is stored per client, so a million clients take no more memory than ten.
     Client i is the same for any number of clients, and does not depend on the other

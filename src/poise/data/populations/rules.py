@@ -28,7 +28,7 @@ class PopulationRule(Protocol):
         """Return the samples of each client, (m,), without computing the rows."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
+        """Return the numbers by which these clients differ, by name, (m,) each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Proportions:
 
 @dataclass(frozen=True, eq=False)
 class Thinning:
-    """n_max · r^{c/(K-1)} samples of class c of K, r drawn from ``ratios`` by (seed, client).
+    """n_max · r^{c/(K-1)} samples of class c of K; (seed, client) draws r.
 
     With ``size``, classes keep these proportions and every client has that many samples
     in total. With ``own_order``, the order of the classes by size is drawn for each

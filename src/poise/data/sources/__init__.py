@@ -1,4 +1,4 @@
-"""Data sources by name. To add one, write a function that returns a `Source` and register it."""
+"""Data sources by name. To add one, register a function that returns a `Source`."""
 
 from __future__ import annotations
 

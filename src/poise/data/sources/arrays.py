@@ -26,7 +26,7 @@ def arrays(
     normalize: str | None = None,
     vocabulary: int | None = None,
 ) -> Source:
-    """Return a source of ``(x, y)``: classification if y holds integers, else regression.
+    """Return a source of ``(x, y)``: classification for integers y, else regression.
 
     uint8 features are stored as bytes and reach the model as x/255; all others are
     float32. NaN and infinity raise `InvalidOption`.
@@ -53,16 +53,24 @@ def arrays(
         where="test",
     )
     x, y = _pair(data, "source")
-    given = None if test is None else _pair(test, "test")
-    count = _classes([y] if given is None else [y, given[1]], classes)
-    owners = None if keys is None else np.asarray(keys)
-    require(
-        owners is None or owners.shape == (len(x),),
-        f"keys must be one per sample, ({len(x)},)",
-        where="keys",
-    )
+    given = None
+    labels = [y]
+    if test is not None:
+        given = _pair(test, "test")
+        labels.append(given[1])
+    count = _classes(labels, classes)
+    owners = None
+    if keys is not None:
+        owners = np.asarray(keys)
+        require(
+            owners.shape == (len(x),),
+            f"keys must be one per sample, ({len(x)},)",
+            where="keys",
+        )
     if given is None and test_share:
-        groups = y if count else np.zeros(len(y), np.int64)
+        groups = y
+        if not count:
+            groups = np.zeros(len(y), np.int64)
         out = held_out(
             groups, share_of(test_share, "test_share"), generator(0, "arrays/test")
         )

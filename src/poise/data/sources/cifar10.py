@@ -20,6 +20,7 @@ from poise.data.sources.source import Source
 _RECORD = 1 + 3 * 32 * 32
 _TRAIN = tuple(f"cifar-10-batches-bin/data_batch_{k}.bin" for k in range(1, 6))
 _TEST = ("cifar-10-batches-bin/test_batch.bin",)
+_FILES = {"full": CIFAR10_ARCHIVE, "subset": CIFAR10_SUBSET}
 _NOTES = {
     "full": "CIFAR-10, official binary archive, 50,000 + 10,000",
     "subset": "CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the "
@@ -39,7 +40,7 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
         size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of
             blocks of pixels.
 
-    >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
+    >>> cifar10(version="subset").notes  # doctest: +NEEDS_DATA
     'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
 
     Source: [Krizhevsky 2009]; used in [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni
@@ -55,14 +56,15 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
         size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8", where="size"
     )
     if version == "auto":
-        only_subset = (
-            locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) is not None
-        )
-        version = "subset" if only_subset else "full"
-    file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
-    train, test = _pools(home("cifar10", [file]), version, normalize, size)
-    smaller = "" if size == 32 else f"; images reduced to {size}x{size}"
-    return Source("cifar10", train, test, notes=_NOTES[version] + smaller)
+        version = "full"
+        if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) is not None:
+            version = "subset"
+    folder = home("cifar10", [_FILES[version]])
+    train, test = _pools(folder, version, normalize, size)
+    notes = _NOTES[version]
+    if size != 32:
+        notes += f"; images reduced to {size}x{size}"
+    return Source("cifar10", train, test, notes=notes)
 
 
 @lru_cache(maxsize=2)
@@ -76,7 +78,7 @@ def _pools(
 
 
 def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
-    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey values.
+    """Reduce images (n, C, h, h) to means of h/size pixels, in whole grey values.
 
     >>> reduced(np.array([[[[0, 4], [8, 8]]]], np.uint8), 1).item()
     5

@@ -86,7 +86,7 @@ def digit_domains(
     test_samples_per_domain: int | None = None,
     seed: int = 0,
 ) -> Source:
-    """The ten digits of several data sets; with the partition ``by-key``, clients are domains.
+    """The ten digits of several data sets; under ``by-key``, clients are domains.
 
     Grey values are scaled to 0 … 1 and images resized to ``size`` × ``size`` (bilinear,
     anti-aliased), then stored in 256 steps. Line width, slant and margins stay those of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -42,5 +43,7 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
         top=16,
         normalize=normalize,
     )
-    held_out_pool = test_pool if test.any() else None
-    return Source("digits", train_pool, held_out_pool, notes="scikit-learn digits")
+    source = Source("digits", train_pool, notes="scikit-learn digits")
+    if test.any():
+        return replace(source, test=test_pool)
+    return source

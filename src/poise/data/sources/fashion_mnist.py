@@ -14,7 +14,7 @@ def fashion_mnist(normalize: str = "unit") -> Source:
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` (per training set).
 
-    >>> fashion_mnist().train.shape                                           # doctest: +NEEDS_DATA
+    >>> fashion_mnist().train.shape  # doctest: +NEEDS_DATA
     (1, 28, 28)
 
     Source: [Xiao 2017]; used in [Mansour 2022, §4.1], [Fraboni 2023, §5.5].

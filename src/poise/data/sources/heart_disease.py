@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -29,14 +30,14 @@ FEATURES = (
     "exang",
     "oldpeak",
 )
-"""The ten columns in use; slope, ca and thal are missing nearly everywhere outside Cleveland."""
+"""The ten columns in use; hospitals outside Cleveland lack slope, ca and thal."""
 
 _COLUMNS = 14
 _NORMALISATIONS = ("standard", "none")
 
 
 def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Source:
-    """Heart disease (num > 0) from ten features, with four hospitals as natural clients.
+    """Heart disease (num > 0) from ten features; four hospitals are natural clients.
 
     Missing values: records with a ``?`` in one of the ten features are dropped, which
     leaves 303, 261, 46 and 130 records. Switzerland's cholesterol is 0 in every record
@@ -51,9 +52,9 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
         test_share: the held-out share of each hospital's healthy records and of its ill
             ones; the same share always gives the same records.
 
-    >>> import poise                                                          # doctest: +NEEDS_DATA
-    >>> fed = poise.federation("heart-disease", "by-key")                     # doctest: +NEEDS_DATA
-    >>> fed.names                                                             # doctest: +NEEDS_DATA
+    >>> import poise  # doctest: +NEEDS_DATA
+    >>> fed = poise.federation("heart-disease", "by-key")  # doctest: +NEEDS_DATA
+    >>> fed.names  # doctest: +NEEDS_DATA
     ('cleveland', 'hungarian', 'switzerland', 'va')
 
     Source: [Janosi 1989]; a natural federation, [Buttaci 2024, §3.4.2].
@@ -86,20 +87,20 @@ def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
             torch.from_numpy(x[rows]).float(), torch.from_numpy(y[rows]), classes=2
         )
 
-    held = bool(test.any())
-    return Source(
+    source = Source(
         "heart-disease",
         pool(~test),
-        pool(test) if held else None,
         keys=keys[~test],
-        test_keys=keys[test] if held else None,
         key_names=tuple(HOSPITALS),
         notes="records incomplete in the first ten columns are dropped",
     )
+    if test.any():
+        return replace(source, test=pool(test), test_keys=keys[test])
+    return source
 
 
 def read_hospital(path: Path) -> tuple[Floats, Ints]:
-    """Return the complete records of a hospital: features (n, 10), and 1 for ill patients (n,)."""
+    """Return a hospital's complete records: features (n, 10), 1 for the ill (n,)."""
     features: list[list[float]] = []
     ill: list[int] = []
     for number, line in enumerate(

@@ -16,7 +16,7 @@ from poise.data.sources.images import image_pools
 def idx_pools(
     folder: Path, files: Sequence[DataFile], normalize: str
 ) -> tuple[Samples, Samples]:
-    """Return training (60,000) and test (10,000) pools of 28x28 images; cached in the process.
+    """Return training (60,000) and test (10,000) pools of 28x28 images; cached.
 
     Args:
         folder: a data folder that holds the files.

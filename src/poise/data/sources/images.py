@@ -1,4 +1,4 @@
-"""Pools of images: stored as integers, normalised by a scale and a shift when they are read."""
+"""Pools of images: stored as integers, normalised by scale and shift when read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def image_pools(
     top: int,
     normalize: str,
 ) -> tuple[Samples, Samples]:
-    """Return training and test pools of images (n, C, H, W) with grey values 0 … ``top``.
+    """Return training and test pools of images (n, C, H, W) of grey values 0 … ``top``.
 
     ``unit``: x/top. ``symmetric``: 2x/top - 1 ([Fraboni 2023, §3.6] for CIFAR-10).
     ``standard``: (x - mean)/std with the mean and standard deviation of each channel
@@ -67,7 +67,7 @@ def _affine(
 def _moments(
     x: NDArray[Any], chunk: int = 4096
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation of each channel, without a float copy of all images."""
+    """Return mean and standard deviation of each channel, without a float copy."""
     total = np.zeros(x.shape[1])
     squares = np.zeros(x.shape[1])
     for start in range(0, len(x), chunk):

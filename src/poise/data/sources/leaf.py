@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
 from pathlib import Path
@@ -30,7 +30,7 @@ _KEYS = ("users", "num_samples", "user_data")
 
 
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
-    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples, if any.
+    """The users of LEAF's ``train/*.json``; ``test/*.json``, if any, is held out.
 
     A file is
     ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y": […]}}}``.
@@ -47,8 +47,8 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
         classes: number of classes; a larger label raises `DataError`. Not used with
             ``digits``.
 
-    >>> fed = federation("leaf", "by-key", digits=True)                       # doctest: +SKIP
-    >>> fed.names[0]                                                          # doctest: +SKIP
+    >>> fed = federation("leaf", "by-key", digits=True)  # doctest: +SKIP
+    >>> fed.names[0]  # doctest: +SKIP
     'f0000_14'
 
     Source: [Caldas 2018]; FEMNIST's digits, [Buttaci 2024, §3.4.2 and §4.5.2].
@@ -102,30 +102,36 @@ def _load(
     stamps: tuple[tuple[Path, int, int], ...], training: int, digits: bool, classes: int
 ) -> Source:
     paths = [path for path, *_ in stamps]
-    paths = [path for path, *_ in stamps]
     train = _users_with_samples(paths[:training], digits, classes=classes)
     test = _users_with_samples(paths[training:], digits, classes=classes)
-    sample = "a digit" if digits else "a sample"
+    sample = "a sample"
+    count = classes
+    kind = ""
+    if digits:
+        sample = "a digit"
+        count = DIGITS
+        kind = "digits of "
     require(bool(train), f"leaf: no user in {paths[0].parent} has {sample}")
     _check_lengths(train + test)
-    count = DIGITS if digits else classes
     names = tuple(dict.fromkeys(user.name for user in train + test))
     numbers = {name: number for number, name in enumerate(names)}
     common = {user.name for user in train} & {user.name for user in test}
     exact = all(user.x.dtype == np.uint8 for user in train + test)
-    kind = "digits of " if digits else ""
     notes = f"{kind}{len(train):,} users in LEAF's format, {paths[0].parent.parent}"
     if test and not common:
         notes += "; the test users are others"
-    return Source(
+    source = Source(
         "leaf",
         _pool(train, exact, classes=count),
-        _pool(test, exact, classes=count) if test else None,
         keys=_owners(train, numbers),
-        test_keys=_owners(test, numbers) if common else None,
         key_names=names,
         notes=notes,
     )
+    if test:
+        source = replace(source, test=_pool(test, exact, classes=count))
+    if common:
+        source = replace(source, test_keys=_owners(test, numbers))
+    return source
 
 
 def _users_with_samples(
@@ -164,7 +170,7 @@ def _users(paths: Iterable[Path]) -> Iterator[User]:
 
 
 def _kept(user: User, digits: bool, classes: int) -> User:
-    """Return the user with the samples of the chosen classes, after checking the labels."""
+    """Return the user with the samples of the chosen classes; checks the labels."""
     if digits:
         chosen = (user.y >= 0) & (user.y < DIGITS)
         return User(user.name, user.x[chosen], user.y[chosen], user.path)
@@ -178,11 +184,16 @@ def _kept(user: User, digits: bool, classes: int) -> User:
 def _pool(users: list[User], exact: bool, classes: int) -> Samples:
     length = users[0].x.shape[1]
     edge = isqrt(length)
-    shape = (1, edge, edge) if edge * edge == length else (length,)
-    values = [user.x if exact else _values(user.x) for user in users]
+    shape: tuple[int, ...] = (length,)
+    if edge * edge == length:
+        shape = (1, edge, edge)
+    values = [user.x for user in users]
+    scale = 1 / _LEVELS
+    if not exact:
+        values = [_values(x) for x in values]
+        scale = 1.0
     rows = np.concatenate(values).reshape(-1, *shape)
     labels = torch.from_numpy(np.concatenate([user.y for user in users]))
-    scale = 1 / _LEVELS if exact else 1.0
     return Samples(torch.from_numpy(rows), labels, scale, classes=classes)
 
 
@@ -199,7 +210,7 @@ def _values(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def read_users(path: Path) -> list[User]:
-    """Return the users of a file in LEAF's format; a defect raises `DataError` with its place."""
+    """Return the users of a LEAF file; `DataError` names the place of a defect."""
     try:
         held = json.loads(path.read_bytes())
     except OSError as error:

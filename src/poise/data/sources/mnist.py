@@ -33,9 +33,9 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
         by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or
             ``series`` (NIST's hsf 0, employees, and hsf 4, high-school students).
 
-    >>> import poise                                                          # doctest: +NEEDS_DATA
-    >>> fed = poise.federation("mnist", "by-key", by="writer")                # doctest: +NEEDS_DATA
-    >>> fed.clients                                                           # doctest: +NEEDS_DATA
+    >>> import poise  # doctest: +NEEDS_DATA
+    >>> fed = poise.federation("mnist", "by-key", by="writer")  # doctest: +NEEDS_DATA
+    >>> fed.clients  # doctest: +NEEDS_DATA
     539
 
     Source: natural federations, [Fraboni 2023, §2.4]; QMNIST [Yadav 2019] for the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +33,7 @@ def shakespeare(
     min_characters: int = 1000,
     test_share: float = 0.2,
 ) -> Source:
-    """Windows of ``window`` characters, labelled with the next character; one client per role.
+    """Windows of ``window`` characters, labelled with the next one; a client per role.
 
     The last ``test_share`` of each role's text is held out. A window with its label
     lies inside the training part or inside the test part of one role. All windows are
@@ -44,7 +45,7 @@ def shakespeare(
         min_characters: skip roles with less text (637 roles have 1,000 or more).
         test_share: the held-out share of each role's text.
 
-    >>> shakespeare(stride=80).train.shape                                    # doctest: +NEEDS_DATA
+    >>> shakespeare(stride=80).train.shape  # doctest: +NEEDS_DATA
     (80,)
 
     Source: [Fraboni 2023, §2.4] (window 80, next character, 100 printable characters),
@@ -95,25 +96,24 @@ def _load(
     test, test_rows, test_keys = windows(
         [roles[name][cuts[name] :] for name in names], window, stride
     )
-    held = len(test_rows) > 0
-    return Source(
+    source = Source(
         "shakespeare",
         train,
-        test if held else None,
         rows=rows,
-        test_rows=test_rows if held else None,
         keys=keys,
-        test_keys=test_keys if held else None,
         key_names=names,
         notes=f"{len(names)} roles of at least {min_characters} characters; not "
         "LEAF's edition",
     )
+    if len(test_rows):
+        return replace(source, test=test, test_rows=test_rows, test_keys=test_keys)
+    return source
 
 
 def windows(
     texts: list[Tokens], window: int, stride: int
 ) -> tuple[Samples, Ints, Ints]:
-    """Return the pool of all windows, the rows of windows inside one text, and their texts.
+    """Return the pool of windows, the rows of those inside one text, and their texts.
 
     >>> text = [np.array([1, 2, 3, 4], np.uint8), np.array([5, 6, 7], np.uint8)]
     >>> pool, rows, keys = windows(text, window=2, stride=1)

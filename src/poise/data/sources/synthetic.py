@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -94,16 +95,16 @@ def synthetic(
         features = torch.from_numpy(x[chosen]).float()
         return Samples(features, torch.from_numpy(y[chosen]), classes=classes)
 
-    held = bool(test.any())
-    return Source(
+    source = Source(
         "synthetic",
         pool(~test),
-        pool(test) if held else None,
         keys=keys[~test],
-        test_keys=keys[test] if held else None,
         key_names=tuple(f"synthetic/{i}" for i in range(clients)),
         notes=f"Synthetic({alpha:g}, {beta:g})",
     )
+    if test.any():
+        return replace(source, test=pool(test), test_keys=keys[test])
+    return source
 
 
 def _client(
@@ -121,6 +122,7 @@ def _client(
     weights = rng.normal(model_mean, 1, (features, classes))
     bias = rng.normal(model_mean, 1, classes)
     centre = rng.normal(feature_mean, 1, features)
-    count = 50 + int(rng.lognormal(4, 2)) if size is None else size
-    x = rng.normal(centre, np.arange(1, features + 1) ** -0.6, (count, features))
+    if size is None:
+        size = 50 + int(rng.lognormal(4, 2))
+    x = rng.normal(centre, np.arange(1, features + 1) ** -0.6, (size, features))
     return x, np.argmax(x @ weights + bias, axis=1).astype(np.int64)

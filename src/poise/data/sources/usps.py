@@ -32,7 +32,7 @@ def usps(normalize: str = "unit") -> Source:
         normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or
             ``standard``.
 
-    >>> usps().train.shape                                                    # doctest: +NEEDS_DATA
+    >>> usps().train.shape  # doctest: +NEEDS_DATA
     (1, 16, 16)
 
     Source: [LeCun 1989]; a second domain for MNIST's ten digits, [Exp-α 2023, §4.3].
@@ -71,7 +71,7 @@ def _from_libsvm(folder: Path, normalize: str) -> tuple[Samples, Samples]:
 
 
 def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
-    """Return images (rows, 1, 16, 16) as integers, and digits, from lines ``label 1:v … 256:v``.
+    """Return integer images (rows, 1, 16, 16) and digits, from ``label 1:v … 256:v``.
 
     LIBSVM's label is digit + 1; a missing column holds 0.
     """
