@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.support import call, run_into, small
+from faults.support import call, provable, run_into
 from poise.config.unlearn_request import parse_clients
 from poise.core.errors import InvalidOption
 
@@ -17,7 +17,7 @@ FAST = ("--min-rounds", "2", "--max-rounds", "4", "--target", "2")
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return run_into(small(rounds=6, keep='"unlearnable"'), tmp_path)
+    return run_into(provable(rounds=6, keep='"unlearnable"'), tmp_path)
 
 
 def test_a_request_from_plan_to_certificate(run: Path) -> None:
@@ -82,7 +82,7 @@ def test_lists_of_clients() -> None:
 
 def test_a_declared_budget_is_what_is_promised(tmp_path: Path) -> None:
     text = (
-        small(rounds=4, keep='"unlearnable"')
+        provable(rounds=4, keep='"unlearnable"')
         + "[unlearning]\nepsilon = 4.0\nsigma = 0.2\n"
     )
     run = run_into(text, tmp_path)

@@ -59,6 +59,12 @@ def small(**run: object) -> str:
     return "\n".join(lines) + "\n"
 
 
+def provable(**run: object) -> str:
+    """Return `small` with losses and a learning rate for which unlearning has a proof."""
+    text = small(**run).replace('model = "mlp"\nhidden = 16', 'model = "logistic"')
+    return text.replace("lr = 0.1", "lr = 0.02")
+
+
 def changed(old: str, new: str) -> str:
     """The small experiment with one line replaced."""
     assert old in SMALL, old

@@ -157,7 +157,9 @@ def _add_request(
 ) -> None:
     fed, task = problem(case.problem)
     clients = request.pop("clients")
-    unlearned = poise.unlearn(run, clients, federation=fed, task=task, **request)
+    unlearned = poise.unlearn(
+        run, clients, federation=fed, task=task, noise="seeded", **request
+    )
     branch = ended(unlearned.run)
     tables = {table: unlearned.certificate[table] for table in TABLES}
     branch["hashes"] |= {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import poise
-from faults.support import Command, call, run_into, small
+from faults.support import Command, call, provable, run_into
 from faults.test_kill import killed
 from parameters import thorough_except
 
@@ -23,7 +23,6 @@ ASKED = (
     "--target",
     "2",
     "--seeded-noise",
-    "--heuristic",
     "--json",
 )
 
@@ -31,7 +30,7 @@ ASKED = (
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_into(
-        small(rounds=20, keep='"unlearnable"'), tmp_path_factory.mktemp("trained")
+        provable(rounds=20, keep='"unlearnable"'), tmp_path_factory.mktemp("trained")
     )
 
 
