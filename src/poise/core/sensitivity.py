@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from poise.core.history import History
     from poise.core.round_updates import RoundUpdates
 
+SENSITIVITY = "sensitivity"
+"""What a sampler needs that reads `Psi`: the probe then never stops measuring a client."""
+
 MOVED = "moved"
 """The name of the measurement: the distance between the step made and the step without a client."""
 
@@ -36,6 +39,7 @@ class Psi:
         importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort;
             None counts the share.
         lr: the server's learning rate.
+        largest: the largest measured contribution of a client in one round so far.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
@@ -51,6 +55,7 @@ class Psi:
     values: dict[int, float] = field(default_factory=dict)
     importance: Floats | None = None
     lr: float = 1.0
+    largest: float = 0.0
 
     def add(self, record: Record) -> float:
         """Add one more round; return its growth.
@@ -81,6 +86,8 @@ class Psi:
             }
         if self.importance is not None:
             moved = moved * _optimism(clients, weights, self.importance)
+        # fmax ignores nan, a missing measurement
+        self.largest = float(np.fmax.reduce(moved, initial=self.largest))
         for client, distance in zip(clients.tolist(), moved.tolist(), strict=True):
             if np.isnan(distance):
                 distance = np.inf

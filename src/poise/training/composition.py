@@ -30,12 +30,13 @@ from poise.core.federations import (
 from poise.core.numerics import mkl_mode
 from poise.core.parts import describe
 from poise.core.protocols import Oracle, Personal, Probe
-from poise.core.sensitivity import Psi, SensitivityProbe
+from poise.core.sensitivity import SENSITIVITY, Psi, SensitivityProbe
 from poise.core.traits import AggregatorTraits, AttackTraits, ServerTraits, traits_of
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
 from poise.engine.local_work import BackendPart, LocalWork
 from poise.privacy.budget import Budget
+from poise.training.limits import with_limit
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """Prefixes of metrics that are measured for each client."""
@@ -110,10 +111,11 @@ class Composition:
     def plan(self, oracle: Oracle) -> engine.Plan:
         """Return the engine's plan; raises if the parts do not fit."""
         setting = self.setting(oracle)
-        fit(self.parts, setting)
+        parts = self.resolved().parts
+        fit(parts, setting)
         options = self.options
         return engine.Plan(
-            seeded(self.parts, self.seed),
+            seeded(parts, self.seed),
             setting,
             seed=options.seed,
             rounds=options.rounds,
@@ -124,6 +126,11 @@ class Composition:
             probes=self.probes(oracle.layout),
             keep_updates=options.keep_updates,
         )
+
+    def resolved(self) -> Composition:
+        """Return the composition with a sampler that knows the limit Psi* of this run."""
+        sampler = with_limit(self.parts.sampler, self.unlearning, self._budget)
+        return replace(self, parts=replace(self.parts, sampler=sampler))
 
     def wire(self, oracle: Oracle) -> engine.Wire:
         """Return how updates travel, and which entries of a model stay with each client."""
@@ -140,6 +147,7 @@ class Composition:
         if (
             self.unlearning is not None
             and self.unlearning.contraction(self.parts.solver) == 1
+            and SENSITIVITY not in self.parts.sampler.needs
         ):
             # a fading sensitivity could fall below it again
             limit = self.unlearning.limit
