@@ -1,4 +1,4 @@
-"""`Budgeted`: clients are asked while their sensitivity allows it, so requests restart at the end."""
+"""`Budgeted`: requests restart at the end, because clients stop before their limit."""
 
 from __future__ import annotations
 
