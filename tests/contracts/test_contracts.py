@@ -54,6 +54,13 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             poise.samplers.MD(m=4, independent_draws=True),
         ],
         "Binomial": lambda: [poise.samplers.Binomial(m=3)],
+        "Budgeted": lambda: [
+            poise.samplers.Budgeted(limit=1.0),
+            poise.samplers.Budgeted(poise.samplers.Poisson(m=3), limit=0.5),
+            poise.samplers.Budgeted(
+                poise.samplers.MD(m=4, independent_draws=True), limit=0.5
+            ),
+        ],
         "Poisson": lambda: [poise.samplers.Poisson(m=3)],
         "Optimal": lambda: [poise.samplers.Optimal(m=3)],
         "PowerOfChoice": lambda: [poise.samplers.PowerOfChoice(m=2, d=5)],

@@ -33,6 +33,7 @@ from poise.personal import BatchNorm, Layers
 from poise.samplers import (
     MD,
     Binomial,
+    Budgeted,
     ClusteredBySimilarity,
     ClusteredBySize,
     Full,
@@ -183,6 +184,7 @@ SAMPLERS = {
     "md-independent": on("digits", sampler=MD(6, independent_draws=True)),
     "binomial": on("digits", sampler=Binomial(3)),
     "binomial-nobody": on("quadratics", EXACT, sampler=Binomial(1), rounds=12),
+    "budgeted": on("digits", sampler=Budgeted(MD(4), limit=1.0), rounds=10),
     "poisson": on("digits-equal", sampler=Poisson(3)),
     "optimal": on("digits", sampler=Optimal(3)),
     "power-of-choice": on("digits", sampler=PowerOfChoice(m=2, d=5)),

@@ -16,6 +16,7 @@ from poise.core.errors import InvalidOption
 from poise.samplers import (
     MD,
     Binomial,
+    Budgeted,
     ClusteredBySimilarity,
     ClusteredBySize,
     Optimal,
@@ -63,6 +64,7 @@ ZERO_OR_MORE: dict[str, Callable[[float], Any]] = {
     "Prox.mu": lambda v: Prox(v, **WORK),
     "Perturbed.mu": lambda v: Perturbed(0.5, mu=v, **WORK),
     "FedFor.strength": lambda v: FedFor(v, **WORK),
+    "Budgeted.limit": lambda v: Budgeted(limit=v),
     "Noisy.sigma": lambda v: Noisy(v),
     "Discount.b": lambda v: Discount(Proportional(), b=v),
     "FreeRider.sigma": lambda v: FreeRider((0,), sigma=v),

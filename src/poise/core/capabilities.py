@@ -7,11 +7,11 @@ method that the answer describes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from poise.core.protocols import Clock, Server, Weighting
+from poise.core.protocols import Clock, Sampler, Server, Weighting
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Floats, Ints, Setting
 
@@ -73,6 +73,20 @@ class HasCoins(Protocol):
 
     def coins(self, importance: Floats) -> Coins:
         """Return the probabilities and weights for this importance, (N,)."""
+
+
+@runtime_checkable
+class LimitsSensitivity(Protocol):
+    """A sampler that keeps the sensitivity of every client within a limit Psi*."""
+
+    limit: float | None  # Psi*; None if a budget gives it
+
+    @property
+    def guarantee(self) -> Mapping[str, float]:
+        """Its own epsilon, delta and sigma; empty if they are not given."""
+
+    def within(self, limit: float) -> Sampler:
+        """Return the sampler with this limit."""
 
 
 # clocks -------------------------------------------------------------------------------

@@ -214,7 +214,10 @@ class Sampler(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The facts that it reads: loss reports (`LOSS_REPORTS`), ``gradients``."""
+        """The extra facts that it reads.
+
+        Loss reports (`LOSS_REPORTS`), ``gradients`` (the last updates), ``sensitivity``.
+        """
 
     def fit(self, setting: Setting) -> None:
         """Raise if the sampler cannot work in this setting."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from poise.core.history import History
     from poise.core.round_updates import RoundUpdates
 
+SENSITIVITY = "sensitivity"
+"""What a sampler needs that reads `Psi`: the probe then never stops measuring a client."""
+
 MOVED = "moved"
 """The name of the measurement: the distance between the step made and the step without a client."""
 
@@ -52,6 +55,7 @@ class Psi:
             None counts the share.
         lr: the server's learning rate.
         groups: declared groups; ``values`` has an entry for each.
+        largest: the largest measured contribution of a client in one round so far.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
@@ -68,6 +72,7 @@ class Psi:
     importance: Floats | None = None
     lr: float = 1.0
     groups: tuple[Group, ...] = ()
+    largest: float = 0.0
 
     def add(self, record: Record) -> float:
         """Add one more round; return its growth.
@@ -113,6 +118,8 @@ class Psi:
                     self.values[client] = inside.get(client, outside) * value
         if self.importance is not None:
             moved = moved * _optimism(clients, weights, self.importance)
+        # fmax ignores nan, a missing measurement
+        self.largest = float(np.fmax.reduce(moved, initial=self.largest))
         for client, distance in zip(clients.tolist(), moved.tolist(), strict=True):
             if np.isnan(distance):
                 distance = np.inf

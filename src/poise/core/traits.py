@@ -24,6 +24,7 @@ READ = frozenset(
         "mean_coefficients",
         "memory",
         "seeded",
+        "within",
     }
 )
 """Optional members that poise reads: a subclass that adds one changes the computation."""

@@ -1,6 +1,7 @@
 """Samplers: which clients work in a round, and their base weights."""
 
 from poise.samplers.binomial import Binomial
+from poise.samplers.budgeted import Budgeted
 from poise.samplers.clustered_by_similarity import ClusteredBySimilarity
 from poise.samplers.clustered_by_size import ClusteredBySize
 from poise.samplers.full import Full
@@ -14,6 +15,7 @@ from poise.samplers.uniform import Uniform
 __all__ = [
     "MD",
     "Binomial",
+    "Budgeted",
     "ClusteredBySimilarity",
     "ClusteredBySize",
     "Full",

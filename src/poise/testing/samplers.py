@@ -12,6 +12,7 @@ from poise.core.history import History
 from poise.core.parts import option_names, with_options
 from poise.core.protocols import Sampler
 from poise.core.rng import generator
+from poise.core.sensitivity import SENSITIVITY
 from poise.core.traits import SamplerTraits, traits_of, undeclared
 from poise.core.types import LOSS_REPORTS, Cohort, Floats, Setting
 from poise.testing.clauses import fits, holds, quietly, refused, setting_of
@@ -55,7 +56,7 @@ def check_sampler(
     where = setting or setting_of()
     fits(sampler, where)
     holds(
-        set(sampler.needs) <= LOSS_REPORTS | {"gradients"},
+        set(sampler.needs) <= LOSS_REPORTS | {"gradients", SENSITIVITY},
         sampler,
         "says what it looks back on",
         sampler.needs,

@@ -32,12 +32,13 @@ from poise.core.federations import (
 from poise.core.numerics import mkl_mode
 from poise.core.parts import describe
 from poise.core.protocols import Oracle, Personal, Probe
-from poise.core.sensitivity import Group, Psi, SensitivityProbe
+from poise.core.sensitivity import SENSITIVITY, Group, Psi, SensitivityProbe
 from poise.core.traits import AggregatorTraits, AttackTraits, ServerTraits, traits_of
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
 from poise.engine.local_work import BackendPart, LocalWork
 from poise.privacy.budget import Budget
+from poise.training.limits import with_limit
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """Prefixes of metrics that are measured for each client."""
@@ -114,10 +115,11 @@ class Composition:
     def plan(self, oracle: Oracle) -> engine.Plan:
         """Return the engine's plan; raises if the parts do not fit."""
         setting = self.setting(oracle)
-        fit(self.parts, setting)
+        parts = self.resolved().parts
+        fit(parts, setting)
         options = self.options
         return engine.Plan(
-            seeded(self.parts, self.seed),
+            seeded(parts, self.seed),
             setting,
             seed=options.seed,
             rounds=options.rounds,
@@ -128,6 +130,11 @@ class Composition:
             probes=self.probes(oracle.layout),
             keep_updates=options.keep_updates,
         )
+
+    def resolved(self) -> Composition:
+        """Return the composition with a sampler that knows the limit Psi* of this run."""
+        sampler = with_limit(self.parts.sampler, self.unlearning, self._budget)
+        return replace(self, parts=replace(self.parts, sampler=sampler))
 
     def wire(self, oracle: Oracle) -> engine.Wire:
         """Return how updates travel, and which entries stay with each client."""
@@ -144,8 +151,9 @@ class Composition:
         groups: tuple[Group, ...] = ()
         if self.unlearning is not None:
             groups = self.unlearning.groups
-            if self._contraction(self.unlearning) == 1:
-                # a fading sensitivity could fall below it again
+            fades = self._contraction(self.unlearning) < 1
+            # a fading sensitivity could fall below it again
+            if not fades and SENSITIVITY not in self.parts.sampler.needs:
                 limit = self.unlearning.limit
         server = traits_of(self.parts.server, ServerTraits)
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear

@@ -95,7 +95,7 @@ def composition_without(whole: Composition, removed: list[int]) -> Composition:
     """Return the composition of a run on the remaining clients."""
     federation = federation_without(whole.federation, removed)
     stay = [c for c in range(whole.federation.clients) if c not in set(removed)]
-    parts = for_clients(whole.parts, stay)
+    parts = for_clients(whole.resolved().parts, stay)
     remaining = replace(whole, federation=federation, parts=parts, unlearning=None)
     return remaining.with_options(start=None)
 

@@ -186,6 +186,7 @@ def explain_composition(
     setting = composition.setting(oracle)
     title = name or _title(composition.federation)
     try:
+        composition = composition.resolved()
         fit(composition.parts, setting)
     except IncompatibleParts as error:
         return _refused(composition.parts, setting, title, error)

@@ -16,7 +16,7 @@ from poise.analysis.explain.scheme import (
     selects_everyone,
     waits_for_all,
 )
-from poise.core.capabilities import WrapsWeighting
+from poise.core.capabilities import LimitsSensitivity, WrapsWeighting
 from poise.core.protocols import Weighting
 from poise.core.traits import (
     AggregatorTraits,
@@ -112,6 +112,17 @@ def beyond_theory(parts: Parts) -> Iterator[Remark]:
         name = undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
         why = "the channel changes the updates, so no closed form or bound applies"
         yield Remark(name, why, "use Plain() for a known objective")
+    if isinstance(parts.sampler, LimitsSensitivity):
+        why = (
+            f"it leaves out clients whose sensitivity reaches Ψ* = {parts.sampler.limit:.3g}; who "
+            "these are depends on their updates, so the objective drifts towards the other "
+            "clients, and no closed form or bound applies"
+        )
+        fix = (
+            "explain a run to see whom it left out and the bias (left_out), "
+            "or use a larger sigma or epsilon"
+        )
+        yield Remark(f"{name_of(parts.sampler)} is biased", why, fix)
     if parts.personal is not None:
         why = "every client has its own model, so no closed form or bound applies"
         yield Remark(

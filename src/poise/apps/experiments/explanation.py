@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from poise.analysis.explain import Explanation, explain_composition
+from poise.analysis.explain import Explanation, explain_composition, left_out
 from poise.analysis.explain.bounds_vs_run import BoundsVsRun, bounds_vs_run
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.apps.experiments.runner import folders_in
 from poise.config.experiment import load
+from poise.core.capabilities import LimitsSensitivity
 from poise.core.errors import InvalidOption, suggest
 from poise.ledger.run import open_run
 from poise.training import Composition, compose, recorded
@@ -41,7 +43,14 @@ def explain_named(
     if target in presets() or is_preset_file:
         reproduction = load_reproduction(path.stem if is_preset_file else target, scale)
         return _explain_preset(reproduction, seed, cell=cell, arm=arm)
-    return explain_composition(_composition(target, changes, seed), name=target)
+    composition = _composition(target, changes, seed)
+    explanation = explain_composition(composition, name=target)
+    if path.is_dir() and isinstance(composition.parts.sampler, LimitsSensitivity):
+        run = open_run(folders_in(path)[0])
+        remark = left_out(run).remark()
+        run.close()
+        return replace(explanation, remarks=(*explanation.remarks, remark))
+    return explanation
 
 
 def _composition(target: str, changes: Iterable[str], seed: int | None) -> Composition:

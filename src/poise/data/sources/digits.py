@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from poise.core.rng import generator
-from poise.data.sources.images import image_pools
+from poise.data.sources.images import image_pools, public_mean
 from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
 
@@ -21,8 +21,8 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     always the same for a given share.
 
     Args:
-        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1) or ``standard`` (per
-            training set).
+        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1), ``standard`` (per
+            training set) or ``centred`` (x/16 minus the mean test image).
         test_share: the held-out share of each class.
 
     >>> source = digits()
@@ -43,7 +43,12 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
         top=16,
         normalize=normalize,
     )
-    source = Source("digits", train_pool, notes="scikit-learn digits")
+    source = Source(
+        "digits",
+        train_pool,
+        notes="scikit-learn digits",
+        public_mean=public_mean(normalize),
+    )
     if test.any():
         return replace(source, test=test_pool)
     return source
