@@ -16,7 +16,7 @@ from poise import clocks, samplers, servers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, RunLocked
 from poise.core.types import Record
 from poise.data.federation_data import Federation
-from poise.unlearning import Budget, operation, sensitivity
+from poise.unlearning import Budget, UnlearningPlan, operation, sensitivity
 from poise.unlearning.histories import Histories
 from poise.unlearning.preview import preview
 
@@ -620,3 +620,26 @@ def test_forgetting_a_free_rider_leaves_the_others_who_they_were() -> None:
     assert (np.delete(norms, 4, axis=1) > 0).all()
     last = poise.unlearn(run, [5], method="scratch", **{**SHORT, "max_rounds": 3})
     assert (last.run.contributions["norm"] > 0).all()
+
+
+def planned(**options: Any) -> Any:
+    """A run that declared noise levels for ``sigma="plan"``."""
+    plan = UnlearningPlan(sigma=5.0, sigmas=(0.001, 0.02, 5.0))
+    return trained(unlearning=plan, rounds=40, **options)
+
+
+def test_a_planned_sigma_is_the_cheapest_of_the_grid() -> None:
+    """0.001 hides nothing, 5 destroys the model: what is in between needs the fewest rounds."""
+    run = planned(solver=solvers.SGD(lr=0.05, steps=2, batch_size=16, weight_decay=0.5))
+    goal: dict[str, Any] = {"target": 0.6, "min_rounds": 1, "max_rounds": 80}
+    done = poise.unlearn(run, [2], sigma="plan", **goal)
+    assert done.certificate["noise"]["sigma"] == 0.02
+    assert any("planned" in said for said in done.certificate["grounds"]["disclosed"])
+    again = poise.unlearn(run, [4], plan_sigma=True, **goal)
+    assert again.certificate["noise"]["sigma"] == 0.02, "a history has one budget"
+
+
+def test_a_plan_needs_declared_noise_levels(run: Any) -> None:
+    with pytest.raises(InvalidOption, match="declared no noise levels"):
+        poise.unlearn(run, [2], sigma="plan", **SHORT)
+    assert not list((run.path / "unlearning").glob("0*"))

@@ -96,6 +96,13 @@ class UnlearnRequest(Budget):
         label="continue where the bound has no proof",
         advanced=True,
     )
+    plan_sigma: bool = option(
+        False,
+        "choose sigma from the noise levels that training declared ([unlearning] sigmas), by the "
+        'expected number of rounds; the same as ``sigma="plan"``.',
+        label="choose sigma from the declared noise levels",
+        advanced=True,
+    )
     guarantee: Guarantee = option(
         "each",
         "``each`` guarantees (epsilon, delta) for every client of the request by itself; ``group`` "

@@ -140,6 +140,8 @@ def _disclosures(request: Request) -> list[str]:
             "the noise is drawn from the run's seed: it hides nothing from anyone who "
             "knows the seed"
         )
+    if request.options.plan_sigma:
+        notes.append("sigma is planned from the sensitivities of all clients")
     if request.method == "last":
         notes.append("sigma is computed from Psi, so it reveals Psi")
     if request.method == "sifu":

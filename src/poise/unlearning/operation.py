@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -17,16 +17,14 @@ from poise.config.unlearn_request import (
     UnlearnRequest,
     client_numbers,
 )
-from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption, LedgerError
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.protocols import HasName, Oracle
 from poise.core.types import Record
-from poise.core.vectors import Layout, Vector
+from poise.core.vectors import Vector
 from poise.ledger.run import Run, open_run
-from poise.privacy.budget import Participation
+from poise.privacy.budget import Budget, Participation
 from poise.privacy.gaussian import Calibration
-from poise.training import Composition, never
+from poise.training import never
 from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import (
@@ -47,21 +45,15 @@ from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, require_proof
 from poise.unlearning.repeated_requests import fulfilled_before, repaired
 from poise.unlearning.request import Request, checked_clients, load, units_of
+from poise.unlearning.request_context import RequestContext, context_of
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
     Goal,
-    check_retraining,
-    composition_of,
-    composition_without,
-    default_target,
     federation_without,
     for_request,
     has_started,
-    present_score,
     retrain,
-    score_name,
     score_on,
-    training_curvature,
 )
 
 
@@ -93,7 +85,7 @@ def unlearn(
     method: Method = "sifu",
     epsilon: float = 10.0,
     delta: float = 0.01,
-    sigma: float = 0.05,
+    sigma: float | Literal["plan"] = 0.05,
     target: float | None = None,
     *,
     calibration: Calibration = "analytic",
@@ -102,6 +94,7 @@ def unlearn(
     min_rounds: int = 50,
     max_rounds: int = 10_000,
     heuristic: bool = False,
+    plan_sigma: bool = False,
     guarantee: Guarantee = "each",
     noise: Noise = "secret",
     measure_forgotten: bool = False,
@@ -140,6 +133,9 @@ def unlearn(
         min_rounds: retrain for at least this many rounds.
         max_rounds: stop retraining after this many rounds.
         heuristic: continue where the bound has no proof; the certificate says so.
+        plan_sigma: choose sigma from the noise levels that training declared
+            ([unlearning] sigmas), by the expected number of rounds; the same as
+            ``sigma="plan"``.
         guarantee: ``each`` guarantees (epsilon, delta) for every client of the request
             by itself; ``group`` for all of them together, which restarts earlier.
         noise: ``secret`` draws a seed that poise does not keep; the certificate only
@@ -159,12 +155,14 @@ def unlearn(
 
     Source: [Fraboni 2023, Alg. 6 and 7].
     """
+    planned = plan_sigma or sigma == "plan"
     request = UnlearnRequest(
         clients=client_numbers(clients),
         method=method,
         epsilon=epsilon,
         delta=delta,
-        sigma=sigma,
+        sigma=Budget.sigma if sigma == "plan" else sigma,
+        plan_sigma=planned,
         target=target,
         calibration=calibration,
         participation=participation,
@@ -208,7 +206,7 @@ def fulfil(
             request.clients, histories.root.clients, histories.unlearned
         )
         request = replace(request, clients=clients)
-        context = _context(histories, request, federation=federation, task=task)
+        context = context_of(histories, request, federation=federation, task=task)
         prepared = _prepare(context)
         goal = Goal(prepared.request.options, context.score, stop)
         return _finish(context, prepared, goal=goal, callbacks=callbacks)
@@ -224,90 +222,6 @@ def _histories(trained: Run, folder: Path | None, request: UnlearnRequest) -> Hi
                 "poise certifies only what a whole ledger shows: restore it from a backup",
             )
     return histories
-
-
-@dataclass(frozen=True)
-class RequestContext:
-    """A request with the run that it concerns.
-
-    Args:
-        options: the options of the request, with a target.
-        histories: the training and the branches of earlier requests.
-        whole: the run as it was trained.
-        remaining: the same run on the remaining clients.
-        layout: of the models.
-        score: the metric of the target.
-        curvature: bounds of the Hessians of all clients of the training.
-    """
-
-    options: UnlearnRequest
-    histories: Histories
-    whole: Composition
-    remaining: Composition
-    layout: Layout
-    score: str
-    curvature: Curvature | None
-
-    @property
-    def removed(self) -> list[int]:
-        """The clients of this request, and all clients unlearned before."""
-        return sorted({*self.histories.unlearned, *self.options.clients})
-
-
-def _context(
-    histories: Histories,
-    options: UnlearnRequest,
-    *,
-    federation: FederationLike | None,
-    task: TaskLike | None,
-) -> RequestContext:
-    """Compose the run without the clients of a request; raise where it cannot be retrained."""
-    whole = composition_of(histories.root, federation, task)
-    backend = whole.backend
-    if federation is None and isinstance(backend, HasName) and backend.name == "flower":
-        raise InvalidOption(
-            "the clients of this run are nodes of a deployment",
-            "use `poise deploy unlearn RUN --to DIR`",
-        )
-    removed = sorted({*histories.unlearned, *options.clients})
-    curvature = training_curvature(histories.root, whole)
-    remaining = replace(composition_without(whole, removed), curvature=curvature)
-    oracle = remaining.task.bind(remaining.federation, remaining.backend.device)
-    score = score_name(oracle.metrics, options.held_out)
-    # Check before request.json is written: only finishing the request removes it again.
-    check_retraining(remaining, oracle, score=score)
-    if options.target is None and remaining.parts.personal is not None:
-        raise InvalidOption(
-            (
-                "personal layers: poise cannot measure the present score of the clients' "
-                "own models"
-            ),
-            "give target=",
-        )
-    if options.target is None:
-        target = _default_target(histories, remaining, oracle=oracle, score=score)
-        options = replace(options, target=target)
-    return RequestContext(
-        options=options,
-        histories=histories,
-        whole=whole,
-        remaining=remaining,
-        layout=oracle.layout,
-        score=score,
-        curvature=curvature,
-    )
-
-
-def _default_target(
-    histories: Histories, remaining: Composition, *, oracle: Oracle, score: str
-) -> float:
-    """Return the target of the unfinished request, or else one from the present model's score."""
-    if histories.open_request is not None:
-        return histories.open_request.target
-    newest = torch.from_numpy(histories.run(histories.newest).model)
-    return default_target(
-        present_score(remaining, oracle, model=newest, score=score), score
-    )
 
 
 def _finish(

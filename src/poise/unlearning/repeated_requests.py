@@ -20,7 +20,10 @@ def fulfilled_before(histories: Histories, request: UnlearnRequest) -> Branch | 
         if set(earlier.clients) != set(request.clients):
             continue
         target = earlier.target if request.target is None else request.target
-        again = replace(request, clients=earlier.clients, target=target)
+        sigma = request.sigma
+        if request.plan_sigma:
+            sigma = earlier.options.sigma
+        again = replace(request, clients=earlier.clients, target=target, sigma=sigma)
         differences = Request(again).differences(earlier)
         if not differences:
             return branch

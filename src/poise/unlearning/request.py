@@ -29,6 +29,7 @@ RECORDED = (
     "min_rounds",
     "max_rounds",
     "heuristic",
+    "plan_sigma",
     "guarantee",
     "noise",
 )
@@ -132,6 +133,8 @@ class Request:
         # only where they are set: earlier versions of poise do not know these keys
         if self.options.guarantee == "each":
             del document["guarantee"]
+        if not self.options.plan_sigma:
+            del document["plan_sigma"]
         if self.curvature is not None:
             document["curvature"] = asdict(self.curvature)
         write_whole(folder / FILE, json.dumps(document, indent=1).encode())
