@@ -18,7 +18,7 @@ import poise
 from poise import clocks, samplers, servers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.unlearning import Budget, UnlearningPlan, sensitivity
-from poise.unlearning.group_sensitivity import group_sensitivity
+from poise.unlearning.groups import group_sensitivity
 
 LocalWork = Callable[[int, np.ndarray], np.ndarray]
 

@@ -101,6 +101,15 @@ class HasDigest(Protocol):
 
 
 @runtime_checkable
+class HasPublicMean(Protocol):
+    """A federation whose samples may be centred by a mean that is public."""
+
+    @property
+    def public_mean(self) -> str:
+        """The origin of the mean, in words; empty if the samples are not centred."""
+
+
+@runtime_checkable
 class SendsMessages(Protocol):
     """A federation whose clients compute their messages for the similarity graph."""
 

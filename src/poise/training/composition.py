@@ -25,6 +25,7 @@ from poise.core.federations import (
     HasClientTraits,
     HasDigest,
     HasMembers,
+    HasPublicMean,
     ReadableFederation,
     SendsMessages,
     TaskLike,
@@ -292,6 +293,8 @@ class Composition:
                 arrays["optimism"] = np.asarray(self.federation.importance)
         if self.curvature is not None:
             meta.update(self.curvature.facts())
+        if isinstance(self.federation, HasPublicMean) and self.federation.public_mean:
+            meta["public mean"] = self.federation.public_mean
         if self.options.keep_updates:
             meta["keep_updates"] = True
         omniscient = {

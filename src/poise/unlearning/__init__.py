@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from poise.privacy.budget import Budget, UnlearningPlan
     from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.empirical_checks import examine
+    from poise.unlearning.groups import group_sensitivity
     from poise.unlearning.ledger_sensitivity import sensitivity
     from poise.unlearning.preview import preview
     from poise.unlearning.privacy_accounting import privacy_spent
@@ -22,6 +23,7 @@ _MODULES = {
     "UnlearningPlan": "poise.privacy.budget",
     "epsilon_at": "poise.privacy.gaussian",
     "examine": "poise.unlearning.empirical_checks",
+    "group_sensitivity": "poise.unlearning.groups",
     "preview": "poise.unlearning.preview",
     "privacy_curve": "poise.privacy.gaussian",
     "privacy_spent": "poise.unlearning.privacy_accounting",
@@ -35,6 +37,7 @@ __all__ = [
     "UnlearningPlan",
     "epsilon_at",
     "examine",
+    "group_sensitivity",
     "preview",
     "privacy_curve",
     "privacy_spent",

@@ -89,6 +89,7 @@ def certify(
             "not proved": list(grounds.gaps),
             "checked": grounds.checked,
             "disclosed": _disclosures(request),
+            "public": _public_facts(histories.root),
             "statistics outside the optimiser": grounds.buffers,
         },
         "noise": {
@@ -151,6 +152,14 @@ def _disclosures(request: Request) -> list[str]:
             "this certificate states Psi: keep it from anyone who gets the model"
         )
     return notes
+
+
+def _public_facts(run: Run) -> list[str]:
+    """Return what the guarantee takes as public, because it does not hide it."""
+    mean = run.meta.get("public mean")
+    if mean is None:
+        return []
+    return [f"the samples are centred by the {mean}"]
 
 
 def _guarantee(
@@ -267,7 +276,7 @@ def evidence(run: Run) -> dict[str, Any]:
     for key in FACTS:
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
     for key in sorted(run.meta):
-        if key == "groups" or key.startswith("curvature "):
+        if key in ("groups", "public mean") or key.startswith("curvature "):
             facts.update(f"{key}={run.meta[key]}\n".encode())
     for name in ("sizes", "importance", "optimism"):
         facts.update(name.encode())

@@ -20,7 +20,7 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import LOCK
 from poise.privacy.budget import Budget
 from poise.unlearning import request as requests
-from poise.unlearning.group_sensitivity import GroupSensitivity, group_sensitivity
+from poise.unlearning.groups import GroupSensitivity, group_sensitivity
 from poise.unlearning.ledger_sensitivity import budget_sensitivity
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, extended
