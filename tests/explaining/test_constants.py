@@ -12,7 +12,7 @@ from poise.analysis.explain import curvature, sample_gradients
 from poise.analysis.explain.client_gradients import Clients
 from poise.analysis.explain.constants import constants
 from poise.analysis.explain.convex import minimise
-from poise.analysis.explain.curvature import largest_eigenvalues, logistic_bounds
+from poise.analysis.explain.curvature import largest_eigenvalues, linear_bounds
 
 DECAY = 0.05
 FED = poise.federation(
@@ -99,7 +99,7 @@ def test_power_iteration_and_its_bound_against_dense_eigenvalues(
     oracle = TASK.bind(FED)
     clients = Clients.open(oracle, np.arange(5), DECAY)
     theta = oracle.initial(3)
-    few, bounds = largest_eigenvalues(clients, theta), logistic_bounds(clients) + DECAY
+    few, bounds = largest_eigenvalues(clients, theta), linear_bounds(clients) + DECAY
     monkeypatch.setattr(curvature, "ITERATIONS", 1000)
     powers = largest_eigenvalues(clients, theta)
     for i, (x, y) in enumerate(arrays()[:2]):
@@ -206,3 +206,13 @@ def test_minimise_reaches_the_optimum_of_every_row() -> None:
         b,
         atol=1e-9,
     )
+
+
+def test_l_of_least_squares_is_twice_the_second_moment() -> None:
+    """Loss (w x + b - y)^2 of x = 1, 3: Hessian 2 X'X/n."""
+    x, y = np.array([[1.0], [3.0]]), np.array([0.5, 1.5])
+    fed = poise.federation((x, y), [[0, 1]], test_share=0.0)
+    known = constants(fed, poise.task("logistic", dtype="float64"))
+    rows = np.array([[1.0, 1.0], [3.0, 1.0]])
+    top = np.linalg.eigvalsh(2 * rows.T @ rows / 2)[-1]
+    assert known.smoothness.value == pytest.approx(top, rel=1e-9)

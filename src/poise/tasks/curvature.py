@@ -24,9 +24,7 @@ def linear_curvature(
     shards: Shards, kind: ConvexKind, outputs: int, batch_size: int | None
 ) -> Curvature:
     """Return the curvature of a linear model with bias on the samples of these clients."""
-    scale = 0.5
-    if kind == "least-squares":
-        scale = 2 / outputs
+    scale = hessian_scale(kind, outputs)
     largest = 0.0
     smallest = torch.inf
     whole = True
@@ -47,6 +45,17 @@ def linear_curvature(
     return Curvature(
         kind, scale * largest, convexity=mu, exact=whole and kind == "least-squares"
     )
+
+
+def hessian_scale(kind: ConvexKind | None, outputs: int) -> float:
+    """Return c with ``Hessian <= c X'X/n`` for a linear model.
+
+    >>> hessian_scale("logistic", 10), hessian_scale("least-squares", 1)
+    (0.5, 2.0)
+    """
+    if kind == "least-squares":
+        return 2 / outputs
+    return 0.5
 
 
 def gram_eigenvalues(x: torch.Tensor) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import torch
 from poise.analysis.explain.client_gradients import Clients, cost
 from poise.core.rng import torch_generator
 from poise.core.vectors import Stack, Vector
+from poise.tasks.curvature import hessian_scale
 
 ITERATIONS = 15
 MOST = 6e7  # multiplications of one Hessian-vector product
@@ -75,10 +76,10 @@ def curvature_of(
             at,
         )
     if kind == "logistic":
-        each = logistic_bounds(clients) + decay
+        each = linear_bounds(clients) + decay
         most = max(float(each.max()), largest)
         count = len(clients.numbers)
-        how = f"bound |X|²/(2n) + decay of {count} clients; lower end by {where}"
+        how = f"bound of |X|²/n + decay of {count} clients; lower end by {where}"
         mu = Constant(0.0, 0.0, 0.0, "convex, but not strongly: no weight decay")
         if decay > 0:
             mu = Constant(decay, decay, largest, "weight decay of the solver")
@@ -145,13 +146,15 @@ def _gradient_difference(clients: Clients, rows: Stack, step: Stack) -> Stack:
     return (clients.gradients(ahead) - clients.gradients(back)) / 2
 
 
-def logistic_bounds(clients: Clients) -> torch.Tensor:
-    """``|[X_i, 1]|^2 / (2 n_i)`` per client, (m,): a softmax Hessian is at most 1/2.
+def linear_bounds(clients: Clients) -> torch.Tensor:
+    """``c |[X_i, 1]|^2 / n_i`` per client, (m,), with c of `hessian_scale`.
 
     The norm is the largest singular value, or the Frobenius norm if that takes too
     long.
     """
     bounds = []
+    outputs = max(clients.data.shards.samples.classes, 1)
+    scale = hessian_scale(clients.oracle.convex, outputs)  # type: ignore[attr-defined]
     room = GRAM / max(len(clients.positions), 1)
     for positions in clients.positions:
         x = clients.data.take(positions)[0].reshape(len(positions), -1).double()
@@ -163,5 +166,5 @@ def logistic_bounds(clients: Clients) -> torch.Tensor:
             top = float(torch.linalg.eigvalsh(x.T @ x)[-1])
         else:
             top = float(x.square().sum())
-        bounds.append(top / (2 * n))
+        bounds.append(scale * top / n)
     return torch.tensor(bounds, dtype=torch.float64)
