@@ -80,6 +80,31 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'self.encode(zeros, no_state, keys(0, "template", 0)).payload',
         "1",
     ): "a template tells names, shapes and number types; its values and their seed are not used",
+    (
+        "clocks/trace.py",
+        'entries = _by_client(enumerate(self.entries, start=1), "row")',
+        "2",
+    ): "the number of a row is for errors, and these rows were checked when the trace was made",
+    (
+        "privacy/budget.py",
+        "factor = 1 - solver.rate(0) * (traits.weight_decay + self.strong_convexity)",
+        "1",
+    ): "the lines above refuse solvers whose rate is not the same in every round",
+    (
+        "samplers/target.py",
+        "isinstance(g, int) and not isinstance(g, bool) for g in self.groups",
+        "isinstance(g, int) or not isinstance(g, bool)",
+    ): "the check of an option's type comes first and refuses all but whole numbers",
+    (
+        "unlearning/ledger_sensitivity.py",
+        'ends = np.searchsorted(contributions["round"], np.arange(run.rounds + 1))',
+        "2",
+    ): "one more end, which the loop over the rounds does not read",
+    (
+        "unlearning/privacy_accounting.py",
+        'np.bincount(of_client["round"], of_client["base"], minlength=1)',
+        "2",
+    ): "one more weight of 0, and the next line leaves out weights of 0",
 }
 """Mutants that no test can notice: (file, part of the line, code after the change), reason."""
 

@@ -238,6 +238,18 @@ def test_everything_combines_with_every_clock(clock: Any, choice: str) -> None:
         assert run.metric("loss")[-1] < run.metric("loss")[0]
 
 
+@pytest.mark.parametrize(
+    "clock", [Asynchronous(), Buffered(2), FixedWindow(0.5)], ids=lambda c: c.name
+)
+def test_a_client_is_not_drawn_twice_by_a_clock_that_does_not_wait(clock: Any) -> None:
+    fed = poise.quadratics(OPTIMA)
+    twice = MD(2, independent_draws=True)
+    with pytest.raises(PoiseError, match="in flight twice"):
+        poise.train(
+            fed, fed.task, SGD(lr=0.1, steps=1), rounds=1, clock=clock, sampler=twice
+        )
+
+
 def test_combinations_that_make_no_sense_are_refused() -> None:
     fed = poise.quadratics(OPTIMA)
     solver = SGD(lr=0.1, steps=1)

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import poise
+from poise.analysis.explain.explanation import progress_of
 from poise.core.errors import IncompatibleParts
+from poise.core.types import Setting
 from poise.solvers import SGD, FedDyn, FedFor, Prox, Scaffold
 
 QUAD = poise.quadratics(
@@ -43,6 +45,14 @@ def test_memory_removes_the_bias_of_many_local_steps(solver) -> None:
 
 
 @pytest.mark.thorough
+def test_with_a_memory_clients_that_make_more_steps_do_not_count_more() -> None:
+    setting = Setting(2, np.array([2, 6]), np.array([0.25, 0.75]))
+    work = {"lr": 0.1, "epochs": 1, "batch_size": 2}
+    assert progress_of(SGD(**work), setting).tolist() == [1.0, 3.0]
+    for solver in (Scaffold(**work), FedDyn(0.5, **work)):
+        assert progress_of(solver, setting).tolist() == [1.0, 1.0]
+
+
 def test_scaffold_with_partial_participation_and_decaying_rate_ends_at_the_optimum() -> (
     None
 ):

@@ -181,6 +181,29 @@ def test_what_was_seen_after_a_step_is_not_waited_for_again() -> None:
     assert (step.time, [f.client for f in step.assignments]) == (10.0, [0])
 
 
+def test_a_server_that_waits_polls_every_half_second() -> None:
+    """Otherwise a request to stop would go unnoticed for longer."""
+    waits: list[float] = []
+    nothing = lambda *given, **more: None
+    carrier = SimpleNamespace(
+        answered=lambda wait: waits.append(wait) or [],
+        seconds=lambda: sum(waits),
+        hand_out=nothing,
+        call_off=nothing,
+    )
+    pace = RealTime(Synchronous(), carrier, stop=lambda: sum(waits) >= 2)
+    assignments = pace.launch(Cohort(np.array([0]), np.ones(1)), InFlight(), 0)
+    step, _ = pace.next_step(assignments, State(0, torch.zeros(1), {}))
+    assert step.time == np.inf
+    assert waits == [0.0, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_a_cohort_without_a_weight_for_every_client_starts_nothing() -> None:
+    cohort = Cohort(np.array([0, 1]), np.ones(1))
+    with pytest.raises(ValueError, match="shorter"):
+        RealTime(Synchronous(), SimpleNamespace()).launch(cohort, InFlight(), 0)
+
+
 @pytest.mark.parametrize(
     "clock",
     [Asynchronous(), Buffered(2), FixedWindow(0.5), Synchronous(enough=2)],

@@ -57,6 +57,15 @@ def test_the_largest_losses_of_all_candidates_leave_nothing_to_chance() -> None:
     assert told.estimated
 
 
+def test_statistics_that_are_estimated_use_seed_0_unless_told_otherwise() -> None:
+    sampler, p = PowerOfChoice(1, d=1), np.array([0.5, 0.5])
+    default, zero, one = (
+        sampler.statistics(p, draws=20, **seed).mean.tolist()
+        for seed in ({}, {"seed": 0}, {"seed": 1})
+    )
+    assert default == zero != one
+
+
 @pytest.mark.parametrize(
     ("dtype", "entries", "sparse"),
     [

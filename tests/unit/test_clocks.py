@@ -18,10 +18,10 @@ from poise.clocks import (
     Synchronous,
     Trace,
 )
-from poise.core.durations import scenario
+from poise.core.durations import SAME, scenario
 from poise.core.errors import PoiseError
 from poise.core.timeline import shares
-from poise.core.types import Setting
+from poise.core.types import Assignment, InFlight, Setting
 
 TIMES = st.lists(st.integers(1, 12).map(lambda k: k / 4), min_size=1, max_size=6)
 
@@ -95,6 +95,17 @@ def test_a_window_that_divides_a_time_is_not_one_too_many() -> None:
 def test_empty_windows_are_aggregations() -> None:
     steps = list(FixedWindow(0.25).timeline([1.0], time=1.0))
     assert [len(s.assignments) for s in steps] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("deadline", [1.0, None])
+def test_every_client_of_a_round_is_in_time_or_late(deadline: float | None) -> None:
+    finishes = [0.5, 1.0, 1.0 * (1 + SAME), 1.1, np.inf]
+    started = [Assignment(finish, i, 0) for i, finish in enumerate(finishes)]
+    step, _ = Synchronous(deadline=deadline).advance(InFlight(), started, index=0)
+    in_time = [a.client for a in step.assignments]
+    late = [a.client for a in step.late]
+    assert in_time + late == [0, 1, 2, 3, 4]
+    assert len(late) == (0 if deadline is None else 2)
 
 
 def test_equal_times_are_taken_by_client_number_even_after_many_additions() -> None:

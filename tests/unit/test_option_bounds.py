@@ -168,6 +168,11 @@ def test_as_many_candidates_as_chosen_clients_are_enough() -> None:
     refuse(lambda d: PowerOfChoice(3, d=d), 2)
 
 
+def test_groups_are_whole_numbers() -> None:
+    Target(1, groups=(0, 3))
+    refuse(lambda group: Target(1, groups=(0, group)), 0.5, 1.0, True)
+
+
 def test_a_stage_lasts_until_a_round_or_an_accuracy() -> None:
     for until in (1, 0.5, 100):
         Switch([(until, Proportional()), (None, SoftMax(1.0))])

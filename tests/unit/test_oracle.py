@@ -11,6 +11,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from poise.core.rng import keys
 from poise.core.threads import one_thread
 from poise.core.types import Assignment
 from poise.core.vectors import Layout
-from poise.engine.client_batches import ClientBatch, client_batches
+from poise.engine.client_batches import ClientBatch, client_batches, cut_rows
 from poise.engine.local_work import LocalWork, WorkGroup
 from poise.solvers import SGD
 from poise.tasks import Task
@@ -658,6 +659,30 @@ def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
     assert {len(piece.rows) for piece in cut(fed, Task(module=Dropped), solver)} == {
         1
     }, "each has a copy of the module"
+
+
+@pytest.mark.parametrize(
+    ("most", "parameters", "pieces"),
+    [
+        (4, 156_249, [4]),
+        (4, 156_250, [2, 2]),  # 4 rows x 8 samples x 156 250 parameters = 5 000 000
+        (2, 156_250, [2, 2]),
+        (1, 156_250, [1, 1, 1, 1]),
+        (1, 1, [1, 1, 1, 1]),
+    ],
+)
+def test_a_large_step_that_fits_into_one_call_is_cut_in_two(
+    most: int, parameters: int, pieces: list[int]
+) -> None:
+    """No call has more clients than the oracle takes, whatever the size of the step."""
+    oracle: Any = SimpleNamespace(
+        stacked=True,
+        rows=lambda batch_size: most,
+        layout=SimpleNamespace(size=parameters),
+    )
+    solver = SGD(lr=0.1, steps=1, batch_size=8)
+    found = cut_rows(oracle, solver, np.full(4, 8), np.zeros(4, dtype=int))
+    assert [len(rows) for rows in found] == pieces
 
 
 def test_pytorchs_errors_name_the_client_among_those_of_its_piece(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import poise
 from faults.support import run_into, same
 from poise.core.gradients import Gradients
 from poise.core.history import History
+from poise.core.traits import SamplerTraits, traits_of
 from poise.core.types import Setting
 from poise.samplers import (
     MD,
@@ -172,6 +174,28 @@ def test_what_samplers_look_back_on() -> None:
         History(last_loss={0: 9.0, 1: 9.0, 2: 9.0}),
     )
     assert unheard.clients.tolist() == [3]
+
+
+@pytest.mark.parametrize("sampler", [MD(1), Optimal(1), PowerOfChoice(1, 2)], ids=str)
+def test_samplers_declare_whether_they_use_norms(sampler: Any) -> None:
+    setting = Setting(4, np.ones(4, dtype=int), np.full(4, 0.25))
+
+    def drawn(*norms: float) -> list[list[int]]:
+        past = History(last_norm=dict(enumerate(norms)))
+        rngs = map(np.random.default_rng, range(30))
+        return [sampler.draw(setting, rng, 1, past).clients.tolist() for rng in rngs]
+
+    depends = drawn(1.0, 1.0, 1.0, 1.0) != drawn(9.0, 1.0, 1.0, 1.0)
+    assert traits_of(sampler, SamplerTraits).uses_norms == depends
+
+
+def test_rounding_draws_no_client_without_importance() -> None:
+    """Ten times 0.1 is slightly less than 1, and so is the largest random number."""
+    importance = np.array([0.1] * 10 + [0.0])
+    assert importance.cumsum()[-1] < 1
+    setting = Setting(11, np.ones(11, dtype=int), importance)
+    largest: Any = SimpleNamespace(random=lambda m: np.full(m, np.nextafter(1, 0)))
+    assert MD(2).draw(setting, largest, 0, History()).clients.tolist() == [9]
 
 
 def test_reports_for_a_sampler_are_counted_as_communication() -> None:

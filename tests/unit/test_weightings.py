@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import poise
+from poise.clocks import Asynchronous, Synchronous
+from poise.core.capabilities import LongRun
 from poise.core.errors import InvalidOption, UpdateRefused
+from poise.core.traits import WeightingTraits, traits_of
+from poise.core.types import Setting
 from poise.weightings import (
     Anneal,
+    Discount,
     Exp,
     Max,
     Min,
@@ -245,3 +250,31 @@ def test_a_client_that_answers_has_answered_at_least_once() -> None:
         TimeBased(times="estimated").coefficients(
             np.ones(2), participations=np.array([1, 0])
         )
+
+
+@pytest.mark.parametrize("weighting", [*SOFT, Max(1), Min(1)], ids=repr)
+def test_weightings_declare_whether_they_are_continuous(weighting) -> None:
+    """A tie that breaks by very little moves all the weight of `Max` and `Min`."""
+    tie, broken = np.array([1.0, 1.0]), np.array([1.0, 1.0 + 1e-9])
+    before = weigh(weighting, [0.5, 0.5], tie, tie / 2)
+    after = weigh(weighting, [0.5, 0.5], broken, broken / 2)
+    continuous = np.allclose(before, after, atol=1e-6)
+    assert traits_of(weighting, WeightingTraits).continuous == continuous
+
+
+def test_a_switch_ends_with_its_last_stage() -> None:
+    last = SoftMax(0.7)
+    assert Switch([(3, Max(1)), (0.5, Min(1)), (None, last)]).finally_used == last
+    assert Switch([(None, last)]).finally_used == last
+
+
+def test_the_mean_of_discounted_coefficients_is_known_if_no_update_is_stale() -> None:
+    setting = Setting(2, np.array([1, 3]), np.array([0.25, 0.75]))
+    base, always = np.array([0.25, 0.75]), np.ones(2)
+    waits = LongRun(setting, Synchronous(), base, always)
+    hurries = LongRun(setting, Asynchronous(), base, always)
+    mean = Discount(Proportional()).mean_coefficients(waits)
+    assert mean is not None
+    assert mean.tolist() == [0.25, 0.75]
+    assert Discount(Proportional()).mean_coefficients(hurries) is None
+    assert Discount(SoftMax(1.0)).mean_coefficients(waits) is None

@@ -174,6 +174,18 @@ def test_the_certificate_promises_what_was_spent_on_everyone_forgotten_so_far(
         assert verify(made.path)
 
 
+def test_an_epsilon_that_is_spent_to_the_last_digit_is_met() -> None:
+    run = trained(rounds=2)
+    told = forget(run, [1]).certificate["guarantee"]
+    for spent in (told, told["had the others shared its weight"]):
+        asked = spent["epsilon"]
+        again = forget(trained(rounds=2), [1], epsilon=asked).certificate["guarantee"]
+        shared = again["had the others shared its weight"]
+        assert again["met"] == (again["epsilon"] <= asked)
+        assert shared["met"] == (shared["epsilon"] <= asked)
+        assert asked in (again["epsilon"], shared["epsilon"])
+
+
 def test_the_branch_draws_noise_of_its_own() -> None:
     """The same noise twice would cancel in the difference of two models."""
     flat = poise.quadratics(

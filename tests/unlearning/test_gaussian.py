@@ -97,6 +97,7 @@ def test_the_ends() -> None:
         ({"epsilon": 0.0}, "epsilon"),
         ({"delta": 0.0}, "delta"),
         ({"delta": 1.0}, "delta"),
+        ({"delta": 2.5}, "delta must be between 0 and 1, not 2.5"),
         ({"epsilon": "10"}, "epsilon"),
         ({"calibration": "exact"}, "calibration"),
         ({"participation": "none"}, "participation"),

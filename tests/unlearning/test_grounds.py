@@ -25,14 +25,14 @@ from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.parts import build, describe, part
 from poise.core.protocols import StepRule
-from poise.core.traits import ServerTraits, SolverTraits
+from poise.core.traits import SamplerTraits, ServerTraits, SolverTraits
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
 from poise.solvers.base import LocalSGD
 from poise.unlearning import privacy_spent
 from poise.unlearning.conditions import Conditions
 from poise.unlearning.methods import grounds_for
-from poise.unlearning.privacy_accounting import mechanism, releases
+from poise.unlearning.privacy_accounting import Mechanism, mechanism, releases
 from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.retraining import for_clients
 
@@ -83,6 +83,14 @@ def own(kind: type) -> Any:
 def test_the_theorem_holds_for_plain_parts() -> None:
     assert gaps() == private_gaps() == ""
     assert ground(PLAIN).assumed == ()
+    assert gaps(weighting=weightings.Adjacency()) == "", "it reads no updates"
+
+
+def test_grounds_name_no_buffers_unless_told() -> None:
+    assert not Grounds("a theorem", assumed=(), gaps=()).buffers
+    for buffers in (False, True):
+        assert grounds(PLAIN, buffers, Budget(), conditions=PLAINLY).buffers == buffers
+        assert private_grounds(PRIVATE, buffers).buffers == buffers
 
 
 # solvers ------------------------------------------------------------------------------------------
@@ -209,6 +217,19 @@ def test_an_own_sampler_gets_no_amplification() -> None:
     assert "Poisson declares no traits" in private_gaps(sampler=mine)
     found = ground(replace(PLAIN, sampler=own(samplers.Full)()))
     assert any("same others would have been drawn" in a for a in found.assumed)
+
+
+@pytest.mark.parametrize("independent", [True, False])
+@pytest.mark.parametrize("data_dependent", [True, False])
+def test_only_independent_draws_that_ignore_the_data_amplify(
+    independent: bool, data_dependent: bool
+) -> None:
+    class Coins:
+        traits = SamplerTraits(independent=independent, data_dependent=data_dependent)
+        coins = samplers.Poisson.coins
+
+    found = Mechanism(0.4, sigma=0.3, sampler=Coins())  # type: ignore[arg-type]
+    assert found.amplified == (independent and not data_dependent)
 
 
 @part("sampler", "tests-biased-coins")
