@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.ledger.run import Run, open_run
-    from poise.tasks import Task, quadratics, task
+    from poise.tasks import Task, quadratics, ridge, task
     from poise.training import resume, train
     from poise.unlearning.operation import unlearn
 
@@ -58,6 +58,7 @@ _MODULE_OF = {
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",
     "resume": "poise.training",
+    "ridge": "poise.tasks",
     "task": "poise.tasks",
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",
@@ -101,6 +102,7 @@ __all__ = [
     "quadratics",
     "recipes",
     "resume",
+    "ridge",
     "samplers",
     "servers",
     "solvers",

@@ -23,10 +23,10 @@ from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
 from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, owners_of
-from poise.unlearning.methods import CERTIFIED, sensitivity_along
+from poise.unlearning.methods import CERTIFIED, COMPLETE, sensitivity_along
 from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request
-from poise.unlearning.retraining import HELD_OUT
+from poise.unlearning.retraining import HELD_OUT, SCORE
 
 FORMAT = 1
 
@@ -131,7 +131,7 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
     }
     if request.method not in CERTIFIED:
         return {"promised": False, **requested}
-    if request.method == "scratch":
+    if request.method in COMPLETE:
         return {
             "promised": True,
             **requested,
@@ -188,7 +188,10 @@ def _composed_epsilon(histories: Histories, request: Request) -> float:
 
 def _final_scores(branch: Run, score: str) -> dict[str, float | None]:
     """Return the score of the new model, under the name of the data that it was measured on."""
-    value = _last_value(branch, score)
+    if branch.rounds:
+        value = _last_value(branch, score)
+    else:
+        value = float(branch.meta[SCORE])
     if score == HELD_OUT:
         return {"on remaining clients": None, "on held-out data": value}
     return {"on remaining clients": value}

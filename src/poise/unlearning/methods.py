@@ -12,6 +12,7 @@ from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
+from poise.unlearning.exact import GROUNDS, require_sums, sums_without
 from poise.unlearning.fed_accum import reaggregate, require_stored_updates
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
@@ -20,8 +21,11 @@ from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, influence, restart
 
-CERTIFIED = ("sifu", "scratch", "last", "dp")
+CERTIFIED = ("sifu", "scratch", "last", "dp", "exact")
 """Methods that give a guarantee; after the others the model may still know the clients."""
+
+COMPLETE = ("scratch", "exact")
+"""Methods after which nothing of the clients is left in the model."""
 
 COMPATIBLE = ("sifu", "scratch", "last")
 """Methods whose guarantees hold side by side in one history."""
@@ -48,7 +52,7 @@ def decide(
     """Decide where a method restarts for these clients, and with how much noise."""
     newest = histories.newest
     last = (newest, histories.run(newest).rounds)
-    if method == "scratch":
+    if method in COMPLETE:
         return RestartDecision((0, 0), sigma=0.0, ideal=(0, 0))
     if method == "last":
         nodes = [*histories.nodes, last]
@@ -117,11 +121,13 @@ def start_model(
     """Return the model that retraining starts from.
 
     It is the model at the request's node plus noise; for ``fed-accum`` the
-    re-aggregated model.
+    re-aggregated model, and for ``exact`` the model without the clients' sums.
     """
     branch, n = request.node
+    removed = [*histories.unlearned, *request.clients]
+    if request.method == "exact":
+        return sums_without(histories.root, parts, removed)
     if request.method == "fed-accum":
-        removed = [*histories.unlearned, *request.clients]
         nodes = [*histories.nodes, request.node]
         return reaggregate(histories, nodes, parts=parts, removed=removed)
     model = torch.from_numpy(histories.run(branch).models(n))
@@ -143,6 +149,8 @@ def grounds_for(
     audit: str | None = None,
 ) -> Grounds:
     """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
+    if method == "exact":
+        return GROUNDS
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:
@@ -168,6 +176,8 @@ def check_method(
         mechanism(parts)
     if method == "fed-accum":
         require_stored_updates(histories, parts)
+    if method == "exact":
+        require_sums(histories.root, parts)
 
 
 def _check_earlier_requests(method: str, histories: Histories, budget: Budget) -> None:

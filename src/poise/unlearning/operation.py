@@ -30,6 +30,7 @@ from poise.unlearning.histories import (
 )
 from poise.unlearning.methods import (
     CERTIFIED,
+    COMPLETE,
     check_method,
     decide,
     grounds_for,
@@ -49,6 +50,7 @@ from poise.unlearning.retraining import (
     for_request,
     has_started,
     present_score,
+    record_model,
     retrain,
     score_name,
     score_on,
@@ -112,7 +114,8 @@ def unlearn(
         clients: the clients to unlearn, numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``,
             ``last``, ``dp`` (for a run trained with `Clipped` weights and a `Noisy`
-            server) or ``fed-accum`` (for a run with ``keep_updates``).
+            server), ``fed-accum`` (for a run with ``keep_updates``), ``exact`` (for
+            `poise.ridge`, with ``keep_updates``) or ``shards`` (for `poise.shards`).
         epsilon: epsilon of the guarantee.
         delta: delta of the guarantee.
         sigma: standard deviation of the noise (``last`` computes its own, ``dp`` added
@@ -288,15 +291,16 @@ def _finish(
     score = context.score
     histories = context.histories
     folder = histories.branch_folder(request.index)
-    branch = retrain(
-        for_request(context.remaining, request, score=score),
-        prepared.start,
-        folder=folder,
-        goal=goal,
-        callbacks=callbacks,
-    )
-    goal.follow(branch)
-    if not goal.met and branch.rounds < context.options.max_rounds:
+    composition = for_request(context.remaining, request, score=score)
+    if request.method == "exact":
+        branch = _record_exact(composition, prepared, folder=folder, goal=goal)
+    else:
+        branch = retrain(
+            composition, prepared.start, folder=folder, goal=goal, callbacks=callbacks
+        )
+        goal.follow(branch)
+    ended = request.method == "exact" or branch.rounds >= context.options.max_rounds
+    if not goal.met and not ended:
         return Unlearned(
             branch,
             rounds=branch.rounds,
@@ -325,6 +329,22 @@ def _finish(
         reached=goal.met,
         path=path,
     )
+
+
+def _record_exact(
+    composition: Composition,
+    prepared: PreparedRequest,
+    *,
+    folder: Path | None,
+    goal: Goal,
+) -> Run:
+    """Record the model without the clients' sums, and measure it for the goal."""
+    model = prepared.start
+    assert model is not None
+    oracle = composition.task.bind(composition.federation, composition.backend.device)
+    goal.value = present_score(composition, oracle, model=model, score=goal.score)
+    goal.request = replace(goal.request, min_rounds=0)
+    return record_model(composition, model, folder=folder, score=goal.value)
 
 
 def outcome(branch: Run) -> Unlearned:
@@ -379,11 +399,12 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     grounds = grounds_for(
         options.method, whole.parts, partly_trained, budget, audit=whole.options.audit
     )
-    if options.method in CERTIFIED and options.method != "scratch":
+    if options.method in CERTIFIED and options.method not in COMPLETE:
         require_proof(grounds.gaps, options.heuristic)
     index = histories.newest + 1
     folder = histories.branch_folder(index)
-    if unfinished is not None and has_started(folder):
+    repeats = options.method == "exact"  # its model needs no rounds
+    if unfinished is not None and has_started(folder) and not repeats:
         return PreparedRequest(unfinished, grounds, start=None)
     decision = decide(options.method, histories, options.clients, budget)
     seed = whole.seed if options.noise == "seeded" else secrets.randbits(120)

@@ -12,7 +12,7 @@ from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget
 from poise.training import experiment_of, parts_in
 from poise.unlearning.histories import Histories, require_ended
-from poise.unlearning.methods import CERTIFIED, decide, grounds_for
+from poise.unlearning.methods import CERTIFIED, COMPLETE, decide, grounds_for
 from poise.unlearning.request import checked_clients
 from poise.unlearning.restart_tree import Node
 
@@ -96,11 +96,12 @@ def preview(
     }
     rounds_now = sum(n for _, n in nodes)
     rounds_before = sum(n for s, n in histories.nodes if s < decision.node[0])
+    given_up = rounds_now - rounds_before - decision.node[1]
     files = _kept_models(histories)
     return Preview(
         restart=decision.node,
         ideal=decision.ideal,
-        given_up=rounds_now - rounds_before - decision.node[1],
+        given_up=0 if method == "exact" else given_up,
         sigma=decision.sigma,
         psi=psi,
         limit=budget.limit,
@@ -113,7 +114,7 @@ def preview(
 def _gaps(histories: Histories, method: str, budget: Budget) -> tuple[str, ...]:
     """Return the gaps in the proof of a method's guarantee."""
     experiment = experiment_of(histories.root)
-    if method not in CERTIFIED or method == "scratch":
+    if method not in CERTIFIED or method in COMPLETE:
         return ()
     audit = experiment.table("run").get("audit")
     buffers = histories.root.trainable < len(histories.root.model)

@@ -39,6 +39,9 @@ ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
 
+SCORE = "score"
+"""The name, in the metadata of a branch without rounds, of the score of its model."""
+
 
 def composition_of(
     run: Run, federation: FederationLike | None = None, task: TaskLike | None = None
@@ -206,9 +209,7 @@ def retrain(
     """Train from ``start`` until the goal is met; None resumes the attempt in the folder."""
     observers = (goal.see, *callbacks)
     if start is not None:
-        leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
-        for leftover in leftovers:
-            leftover.unlink()
+        _drop_leftovers(folder)
         return begin(
             composition, folder, observers, goal.reached, start=start.cpu().numpy()
         )
@@ -219,6 +220,27 @@ def retrain(
     recorded_start = recorded(folder).tables["run"]["start"]
     resumed = composition.with_options(start=recorded_start)
     return resume_run(resumed, folder, observers, goal.reached)
+
+
+def record_model(
+    composition: Composition, model: Vector, *, folder: Path | None, score: float
+) -> Run:
+    """Record a branch without rounds: its model, and the score of the model."""
+    _drop_leftovers(folder)
+    return begin(
+        composition,
+        folder,
+        stop=lambda: True,
+        start=model.cpu().numpy(),
+        facts={SCORE: score},
+    )
+
+
+def _drop_leftovers(folder: Path | None) -> None:
+    """Delete the ledger of an attempt that did not get to its start model."""
+    leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
+    for leftover in leftovers:
+        leftover.unlink()
 
 
 def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:

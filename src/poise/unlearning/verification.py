@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.core.errors import LedgerError
+from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.vectors import Vector
 from poise.ledger.models import content_hash
 from poise.ledger.run import Run, open_run
 from poise.training import parts_in, recorded
 from poise.unlearning.certificate import certify, read
+from poise.unlearning.exact import require_sums
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
@@ -104,6 +105,8 @@ def _checks(
     before = Histories(histories.root, histories.folder, histories.branches[:-1])
     if request.method in ("sifu", "scratch"):
         yield _restart_check(histories, before, request)
+    if request.method == "exact":
+        yield _sums_check(histories)
     yield _noise_check(histories, request)
     yield from _start_checks(histories, before, request)
     members = set(histories.members(request.index).tolist())
@@ -184,6 +187,17 @@ def _restart_check(histories: Histories, before: Histories, request: Request) ->
     return Check("the restart follows from the sensitivities", problem)
 
 
+def _sums_check(histories: Histories) -> Check:
+    """Check that the training is one round of sums, which exact removal needs."""
+    label = "the training is one round of sums with all clients"
+    assert histories.root.path is not None
+    try:
+        require_sums(histories.root, parts_in(recorded(histories.root.path)))
+    except IncompatibleParts as error:
+        return Check(label, error.message)
+    return Check(label)
+
+
 def _noise_check(histories: Histories, request: Request) -> Check:
     """Check that the noise is large enough for the guarantee."""
     least = required_noise(histories, request)
@@ -214,7 +228,7 @@ def _start_checks(
     start = start_model(request, before, parts=parts, seed=seed)
     same_start = content_hash({"theta": start}) == retrained.meta["initial"]
     expected = "the restart model with that noise"
-    if request.method == "fed-accum":
+    if request.method in ("fed-accum", "exact"):
         expected = "the model from the stored updates of the others"
     yield Check(f"the start is {expected}", "" if same_start else "it is another model")
 
