@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from poise.tasks import Task, quadratics, ridge, task
     from poise.training import resume, train
     from poise.unlearning.operation import unlearn
+    from poise.unlearning.shards import open_shards, shards
 
 _MODULE_OF = {
     "PoiseError": "poise.core.errors",
@@ -56,9 +57,11 @@ _MODULE_OF = {
     "explain": "poise.analysis.explain",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
+    "open_shards": "poise.unlearning.shards",
     "quadratics": "poise.tasks",
     "resume": "poise.training",
     "ridge": "poise.tasks",
+    "shards": "poise.unlearning.shards",
     "task": "poise.tasks",
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",
@@ -98,6 +101,7 @@ __all__ = [
     "federation",
     "graph",
     "open_run",
+    "open_shards",
     "personal",
     "quadratics",
     "recipes",
@@ -105,6 +109,7 @@ __all__ = [
     "ridge",
     "samplers",
     "servers",
+    "shards",
     "solvers",
     "task",
     "testing",

@@ -21,14 +21,27 @@ from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, influence, restart
 
-CERTIFIED = ("sifu", "scratch", "last", "dp", "exact")
+CERTIFIED = ("sifu", "scratch", "last", "dp", "exact", "shards")
 """Methods that give a guarantee; after the others the model may still know the clients."""
 
-COMPLETE = ("scratch", "exact")
+COMPLETE = ("scratch", "exact", "shards")
 """Methods after which nothing of the clients is left in the model."""
 
 COMPATIBLE = ("sifu", "scratch", "last")
 """Methods whose guarantees hold side by side in one history."""
+
+
+RETRAINED = Grounds(
+    (
+        "the shard was trained again without the forgotten clients, from the initial model of "
+        "its training, with the same seed and number of rounds"
+    ),
+    assumed=(
+        "initial model, seed and number of rounds do not depend on the forgotten clients' data",
+    ),
+    gaps=(),
+)
+"""The grounds of complete removal from a shard."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,8 @@ def grounds_for(
     """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
     if method == "exact":
         return GROUNDS
+    if method == "shards":
+        return RETRAINED
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:

@@ -55,6 +55,7 @@ from poise.unlearning.retraining import (
     score_name,
     score_on,
 )
+from poise.unlearning.shards import Shards, ensemble_in, holds_shards
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Unlearned:
 
 
 def unlearn(
-    run: Run | str | Path,
+    run: Run | Shards | str | Path,
     clients: int | Iterable[int],
     method: Method = "sifu",
     epsilon: float = 10.0,
@@ -110,7 +111,8 @@ def unlearn(
     request to finish it.
 
     Args:
-        run: the training run (or any branch of it), or its folder.
+        run: the training run (or any branch of it), or its folder; for ``shards`` the
+            ensemble or its folder.
         clients: the clients to unlearn, numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``,
             ``last``, ``dp`` (for a run trained with `Clipped` weights and a `Noisy`
@@ -166,6 +168,17 @@ def unlearn(
         held_out=held_out,
         out=None if out is None else str(out),
     )
+    if method == "shards" or isinstance(run, Shards) or holds_shards(run):
+        from poise.unlearning.shard_requests import fulfil_shards
+
+        return fulfil_shards(
+            ensemble_in(run, method),
+            request,
+            federation=federation,
+            task=task,
+            callbacks=callbacks,
+            stop=stop,
+        )
     return fulfil(
         run, request, federation=federation, task=task, callbacks=callbacks, stop=stop
     )
@@ -392,7 +405,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     options = context.options
     unfinished = histories.open_request
     if unfinished is not None:
-        _require_same(Request(options), unfinished)
+        require_same(Request(options), unfinished)
     budget = options.budget
     check_method(options.method, histories, parts=whole.parts, budget=budget)
     partly_trained = context.layout.trainable < context.layout.size
@@ -421,7 +434,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     return PreparedRequest(request, grounds, start)
 
 
-def _require_same(request: Request, unfinished: Request) -> None:
+def require_same(request: Request, unfinished: Request) -> None:
     """Raise where a request differs from the unfinished one."""
     differences = request.differences(unfinished)
     if differences:

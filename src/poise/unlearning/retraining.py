@@ -141,10 +141,13 @@ def for_request(remaining: Composition, request: Request, *, score: str) -> Comp
     """
     restarts = remaining.options.keep == "unlearnable" and request.method in RESTARTING
     budget = request.budget if restarts else None
+    seed = address(remaining.seed, "branch", request.index) % 2**31
+    if request.method == "shards":  # a training without the clients has the same seed
+        seed = remaining.seed
     return replace(remaining, unlearning=budget).with_options(
         rounds=request.max_rounds,
         time=None,
-        seed=address(remaining.seed, "branch", request.index) % 2**31,
+        seed=seed,
         metrics=_metrics_with(remaining, score),
     )
 

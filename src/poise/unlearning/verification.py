@@ -22,6 +22,7 @@ from poise.unlearning.methods import decide, grounds_for, required_noise, start_
 from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
+from poise.unlearning.shards import holds_shards
 
 TABLES = (
     "clients",
@@ -56,6 +57,10 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
         training: the folder of the training run, if the branches do not lie inside it.
     """
     file = Path(path)
+    if holds_shards(file.parent.parent.parent):
+        from poise.unlearning.shard_requests import verify_shards
+
+        return verify_shards(file)
     document = read(file)
     histories = _histories_at(file, document, training)
     request = histories.branches[-1].request
@@ -103,7 +108,7 @@ def _checks(
         yield Check(f"the ledger of {name} is whole", problem)
     yield from _recomputed_tables(histories, request, document)
     before = Histories(histories.root, histories.folder, histories.branches[:-1])
-    if request.method in ("sifu", "scratch"):
+    if request.method in ("sifu", "scratch", "shards"):
         yield _restart_check(histories, before, request)
     if request.method == "exact":
         yield _sums_check(histories)
@@ -156,16 +161,16 @@ def _recomputed_tables(
         first = {**now, **grown, "digest": root.digest_after(then["rounds"])}
         again = {**again, "evidence": {**again["evidence"], "training": first}}
     for table in TABLES:
-        yield Check(f"{table}: recomputed", _difference(document[table], again[table]))
+        yield Check(f"{table}: recomputed", difference(document[table], again[table]))
 
 
-def _difference(left: Any, right: Any) -> str:
+def difference(left: Any, right: Any) -> str:
     """Describe the first difference of two tables; empty where they are equal."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted({*left, *right}):
             if key not in left or key not in right:
                 return f"{key} is missing"
-            inside = _difference(left[key], right[key])
+            inside = difference(left[key], right[key])
             if inside:
                 separator = ": " if isinstance(left[key], dict | list) else " "
                 return f"{key}{separator}{inside}"
