@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from poise.tasks import Task, quadratics, ridge, task
     from poise.training import resume, train
     from poise.unlearning.operation import unlearn
-    from poise.unlearning.shards import open_shards, shards
+    from poise.unlearning.shard_training import shards
+    from poise.unlearning.shards import open_shards
 
 _MODULE_OF = {
     "PoiseError": "poise.core.errors",
@@ -61,7 +62,7 @@ _MODULE_OF = {
     "quadratics": "poise.tasks",
     "resume": "poise.training",
     "ridge": "poise.tasks",
-    "shards": "poise.unlearning.shards",
+    "shards": "poise.unlearning.shard_training",
     "task": "poise.tasks",
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",

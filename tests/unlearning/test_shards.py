@@ -20,7 +20,7 @@ from poise.samplers import Uniform
 from poise.solvers import SGD
 from poise.unlearning import verify
 from poise.unlearning.certificate import canonical, digest_of
-from poise.unlearning.shards import assigned
+from poise.unlearning.shard_training import assigned
 
 FED = poise.federation(
     "digits", "dirichlet", clients=9, alpha=0.5, samples=300, test_samples=60
@@ -101,8 +101,8 @@ def test_predictions_are_the_mean_of_the_probabilities(tmp_path: Path) -> None:
 
 
 def test_two_shards_of_one_number_each_predict_their_mean(tmp_path: Path) -> None:
-    """Steps of rate 1/4 on (w - y)^2: the models move from 0 to the targets 2 and 6 by a half in each
-    of two rounds, to 1.5 and 4.5, and the ensemble predicts 3."""
+    """Steps of rate 1/4 on (w - y)^2: the models move from 0 to the targets 2 and 6 by a half in
+    each of two rounds, to 1.5 and 4.5, and the ensemble predicts 3."""
     module = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(module.weight)
     fed = poise.federation((np.ones((2, 1)), np.array([2.0, 6.0])), [[0], [1]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
@@ -12,29 +12,24 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from poise.config.run_options import RunOptions
 from poise.core.errors import (
     IncompatibleParts,
     InvalidOption,
     LedgerError,
-    PoiseError,
     require,
 )
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.options import check_keys, options_of
-from poise.core.rng import generator
 from poise.core.samples import Shards as Samples
-from poise.core.slots import RUN_SLOTS
-from poise.core.types import Floats, Ints, Record
+from poise.core.types import Floats
 from poise.core.vectors import Stack
-from poise.ledger.files import write_whole
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import begun
 from poise.tasks.losses import cross_entropy
 from poise.tasks.oracle import SampleOracle, blocks
-from poise.training import Composition, begin, composed, never, prepare, resume_run
-from poise.unlearning.histories import Histories
-from poise.unlearning.retraining import composition_of, composition_without
+from poise.unlearning import request as requests
+from poise.unlearning.histories import CERTIFICATE, FOLDER, Histories
+from poise.unlearning.request import Request
+from poise.unlearning.retraining import composition_of
 
 FILE = "shards.json"
 FORMAT = 1
@@ -69,8 +64,6 @@ class Shards:
     @property
     def unlearned(self) -> list[int]:
         """The clients of all finished requests."""
-        from poise.unlearning.shard_requests import finished_requests
-
         requests = finished_requests(self.path)
         return sorted({c for request in requests for c in request.clients})
 
@@ -98,7 +91,7 @@ class Shards:
         """Return the federation of a shard's training; None if its experiment names it."""
         if self.federation is None:
             return None
-        others = _others(self.members, shard)
+        others = others_of(self.members, shard)
         federation: Any = self.federation
         return federation.without(others) if others else self.federation
 
@@ -172,104 +165,6 @@ def _right(
     return int((predicted == y).sum())
 
 
-def shards(
-    federation: FederationLike,
-    task: TaskLike,
-    *,
-    shards: int | Sequence[Sequence[int]],
-    out: str | Path,
-    callbacks: Iterable[Callable[[Record], None]] = (),
-    stop: Callable[[], bool] = never,
-    **options: Any,
-) -> Shards:
-    """Split the clients into disjoint shards, and train one model on every shard.
-
-    The ensemble predicts the mean of its models' predictions. To unlearn a client,
-    ``poise.unlearn(…, method="shards")`` retrains only the shard that holds it. Repeat an
-    interrupted call to finish it.
-
-    Args:
-        federation: the clients and their data.
-        task: the model and the loss.
-        shards: K, for a random split into K shards of nearly equal numbers of clients; or
-            the clients of every shard.
-        out: folder of the ensemble: ``shards.json``, and the runs ``shard-0``, ….
-        callbacks: called with the record of each aggregation of each shard.
-        stop: called before each round; True ends the training cleanly.
-        options: of `poise.train`, the same for every shard. The seed also determines the
-            random split.
-
-    Source: [Bourtoule 2021].
-    """
-    whole = _whole(federation, task, options)
-    return train_shards(whole, shards, out, callbacks=callbacks, stop=stop)
-
-
-def _whole(
-    federation: FederationLike, task: TaskLike, options: Mapping[str, Any]
-) -> Composition:
-    """Compose the run on all clients from the options of `poise.train`."""
-    of_run = [name for name in options_of(RunOptions) if name != "start"]
-    check_keys(options, [*RUN_SLOTS, *of_run, "attacks", "unlearning"], "poise.shards")
-    given = {name: options[name] for name in of_run if name in options}
-    given["metrics"] = tuple(given.get("metrics", ()))
-    return composed(
-        federation,
-        task,
-        chosen={name: options[name] for name in RUN_SLOTS if name in options},
-        options=RunOptions(**given),
-        attacks=options.get("attacks", ()),
-        unlearning=options.get("unlearning"),
-    )
-
-
-def train_shards(
-    whole: Composition,
-    shards: int | Sequence[Sequence[int]],
-    out: str | Path,
-    *,
-    callbacks: Iterable[Callable[[Record], None]] = (),
-    stop: Callable[[], bool] = never,
-) -> Shards:
-    """Train one run per shard of a composition; finish the shards that an earlier call left."""
-    _check_composition(whole)
-    members = _members(shards, whole.federation.clients, whole.seed)
-    ensemble = Shards(Path(out), members, whole.federation, whole.task)
-    compositions = [_composition_of(whole, members, k) for k in range(len(members))]
-    for k, composition in enumerate(compositions):
-        check_shard(composition, k)
-    _record(ensemble, whole.seed)
-    observers = tuple(callbacks)
-    for k, composition in enumerate(compositions):
-        if stop():
-            break
-        folder = ensemble.folder(k)
-        if begun(folder):
-            resume_run(composition, folder, observers, stop).close()
-        else:
-            begin(composition, folder, observers, stop).close()
-    return ensemble
-
-
-def _composition_of(whole: Composition, members: Members, shard: int) -> Composition:
-    """Return the composition of one shard."""
-    others = _others(members, shard)
-    return composition_without(whole, others) if others else whole
-
-
-def check_shard(composition: Composition, shard: int) -> None:
-    """Raise where the parts do not fit the clients of a shard, before anything is computed."""
-    try:
-        prepare(composition)
-    except PoiseError as error:
-        clients = composition.federation.clients
-        raise IncompatibleParts(
-            f"shard {shard} with {clients} clients: {error.message}",
-            error.hint or "use fewer shards",
-            where=error.where,
-        ) from error
-
-
 def open_shards(
     path: str | Path,
     federation: FederationLike | None = None,
@@ -283,7 +178,7 @@ def open_shards(
         task: required if it was given as a Python object.
     """
     folder = Path(path)
-    document = _read(folder)
+    document = read_split(folder)
     members = tuple(tuple(shard) for shard in document["members"])
     for k in range(len(members)):
         place = folder / f"shard-{k}"
@@ -317,96 +212,12 @@ def ensemble_in(given: Run | Shards | str | Path, method: str) -> Shards:
     )
 
 
-def assigned(clients: int, shards: int, *, seed: int) -> list[Ints]:
-    """Split clients at random into shards whose numbers of clients differ by at most one.
-
-    >>> [shard.tolist() for shard in assigned(5, 2, seed=0)]
-    [[0, 1, 4], [2, 3]]
-    """
-    order = generator(seed, "shards").permutation(clients)
-    return [np.sort(part) for part in np.array_split(order, shards)]
-
-
-def _members(shards: int | Sequence[Sequence[int]], clients: int, seed: int) -> Members:
-    """Return the clients of every shard; raises for a split that is none."""
-    split: Iterable[Iterable[int]]
-    if isinstance(shards, int):
-        require(
-            1 <= shards <= clients,
-            f"shards must be from 1 to the {clients} clients, not {shards}",
-            where="shards",
-        )
-        split = assigned(clients, shards, seed=seed)
-    else:
-        require(
-            isinstance(shards, Sequence) and not isinstance(shards, str),
-            f"shards = {shards!r} is neither a number nor a list of lists of clients",
-            where="shards",
-        )
-        split = shards
-    members = tuple(tuple(sorted(int(c) for c in shard)) for shard in split)
-    listed = sorted(c for shard in members for c in shard)
-    require(all(members), "shards: a shard has no client", where="shards")
-    require(
-        listed == list(range(clients)),
-        f"shards: every client from 0 to {clients - 1} must be in exactly one shard",
-        where="shards",
-    )
-    return members
-
-
-def _others(members: Members, shard: int) -> list[int]:
+def others_of(members: Members, shard: int) -> list[int]:
     """Return the clients of all other shards."""
     return sorted(c for k, m in enumerate(members) if k != shard for c in m)
 
 
-def _check_composition(whole: Composition) -> None:
-    """Raise for runs that cannot be split into shards."""
-    if whole.parts.personal is not None:
-        raise IncompatibleParts(
-            "shards: with personal layers a shard has no single model to predict with",
-            "leave personal out",
-            where=("personal",),
-        )
-    if whole.federation.on_demand:
-        raise IncompatibleParts(
-            "shards: the clients are made on demand, so poise cannot split them",
-            "use a federation that holds all of its clients",
-            where=("data",),
-        )
-    if whole.time is not None:
-        raise IncompatibleParts(
-            "shards: within a time, other clients would make another number of rounds",
-            "give rounds instead of time",
-            where=("run", "time"),
-        )
-
-
-def _record(ensemble: Shards, seed: int) -> None:
-    """Write ``shards.json``; raises if the folder has another ensemble, or a run."""
-    document = {
-        "format": FORMAT,
-        "seed": seed,
-        "clients": ensemble.clients,
-        "members": [list(shard) for shard in ensemble.members],
-    }
-    file = ensemble.path / FILE
-    if file.exists():
-        require(
-            _read(ensemble.path) == document,
-            f"{file} has another split of the clients",
-            "choose another folder, or repeat the call with the same shards and seed",
-            where="out",
-        )
-        return
-    if begun(ensemble.path):
-        raise LedgerError(
-            f"{ensemble.path} holds a run already", "choose another folder"
-        )
-    write_whole(file, (json.dumps(document) + "\n").encode())
-
-
-def _read(folder: Path) -> dict[str, Any]:
+def read_split(folder: Path) -> dict[str, Any]:
     """Read ``shards.json``."""
     file = folder / FILE
     try:
@@ -427,4 +238,24 @@ def _read(folder: Path) -> dict[str, Any]:
     return document
 
 
-__all__ = ["Shards", "open_shards", "shards", "train_shards"]
+def request_folder(path: Path, index: int) -> Path:
+    """Return the folder of a request to an ensemble."""
+    return path / FOLDER / f"{index:03d}"
+
+
+def finished_requests(path: Path) -> list[Request]:
+    """Return the certified requests of an ensemble, in order."""
+    found: list[Request] = []
+    while (request_folder(path, len(found) + 1) / CERTIFICATE).exists():
+        found.append(requests.load(request_folder(path, len(found) + 1)))
+    return found
+
+
+def touched(ensemble: Shards, clients: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Return the shards that hold clients, with the clients' numbers inside the shard."""
+    found = {}
+    for k, members in enumerate(ensemble.members):
+        local = tuple(i for i, client in enumerate(members) if client in set(clients))
+        if local:
+            found[k] = local
+    return found

@@ -58,7 +58,7 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
     """
     file = Path(path)
     if holds_shards(file.parent.parent.parent):
-        from poise.unlearning.shard_requests import verify_shards
+        from poise.unlearning.shard_certificate import verify_shards
 
         return verify_shards(file)
     document = read(file)

@@ -15,8 +15,9 @@ from poise.config.experiment import load
 from poise.config.unlearn_request import UnlearnRequest
 from poise.training import compose
 from poise.unlearning.request import checked_clients
-from poise.unlearning.shard_requests import UnlearnedShards, fulfil_shards, touched
-from poise.unlearning.shards import Shards, ensemble_in, train_shards
+from poise.unlearning.shard_requests import UnlearnedShards, fulfil_shards
+from poise.unlearning.shard_training import train_shards
+from poise.unlearning.shards import Shards, ensemble_in, touched
 
 
 def run_shards(
