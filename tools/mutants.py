@@ -48,6 +48,7 @@ TARGETS = (
     "unlearning/privacy_accounting.py",
     "unlearning/noise.py",
     "unlearning/ledger_sensitivity.py",
+    "unlearning/exact.py",
     "unlearning/fed_accum.py",
     "privacy/*.py",
 )

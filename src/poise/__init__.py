@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.ledger.run import Run, open_run
-    from poise.tasks import Task, quadratics, task
+    from poise.tasks import Task, quadratics, ridge, task
     from poise.training import resume, train
     from poise.unlearning.operation import unlearn
+    from poise.unlearning.shard_training import shards
+    from poise.unlearning.shards import open_shards
 
 _MODULE_OF = {
     "PoiseError": "poise.core.errors",
@@ -56,8 +58,11 @@ _MODULE_OF = {
     "explain": "poise.analysis.explain",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
+    "open_shards": "poise.unlearning.shards",
     "quadratics": "poise.tasks",
     "resume": "poise.training",
+    "ridge": "poise.tasks",
+    "shards": "poise.unlearning.shard_training",
     "task": "poise.tasks",
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",
@@ -97,12 +102,15 @@ __all__ = [
     "federation",
     "graph",
     "open_run",
+    "open_shards",
     "personal",
     "quadratics",
     "recipes",
     "resume",
+    "ridge",
     "samplers",
     "servers",
+    "shards",
     "solvers",
     "task",
     "testing",

@@ -42,6 +42,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "FedDyn": lambda: [
             poise.solvers.FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=2)
         ],
+        "Sums": lambda: [poise.solvers.Sums()],
     },
     "sampler": {
         "Full": lambda: [poise.samplers.Full()],

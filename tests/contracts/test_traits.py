@@ -234,6 +234,10 @@ class Slowing(SGD):
     traits = SolverTraits(gradient_steps=True, constant_rate=True)
 
 
+class Halfway(SGD):
+    traits = SolverTraits(ignores_start=True)
+
+
 class Remembering(FedDyn):
     traits = SolverTraits(sends_only_updates=True)
 
@@ -245,6 +249,7 @@ class Remembering(FedDyn):
         (Elsewhere(0.1, steps=2), "client's own model"),
         (Silent(0.1, steps=2, weight_decay=0.5), "declared plain_gradient: a step"),
         (Slowing(0.1, steps=2, decay=0.5), "constant_rate"),
+        (Halfway(0.5, steps=1), "ignores_start"),
         (Remembering(0.1, lr=0.1, steps=2), "sends_only_updates"),
     ],
 )

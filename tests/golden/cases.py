@@ -44,7 +44,7 @@ from poise.samplers import (
     Uniform,
 )
 from poise.servers import Adagrad, Adam, Add, Momentum, Noisy, Yogi
-from poise.solvers import SGD, FedDyn, FedFor, Perturbed, Prox, Scaffold
+from poise.solvers import SGD, FedDyn, FedFor, Perturbed, Prox, Scaffold, Sums
 from poise.unlearning import Budget
 from poise.weightings import (
     Adjacency,
@@ -714,6 +714,7 @@ KEEPING = {
 
 SHORT = {"min_rounds": 3, "max_rounds": 4}
 CONVEX: dict[str, Any] = {"solver": EXACT, "rounds": 8}
+SUMS: dict[str, Any] = {"solver": Sums(), "rounds": 1, "keep_updates": True}
 
 FORGETTING = {
     "unlearn-sifu": on(
@@ -828,6 +829,14 @@ FORGETTING = {
             {"clients": c, "method": "fed-accum", "target": 0.0, **SHORT}
             for c in ([1], [0, 4])
         ],
+    ),
+    "unlearn-exact": on(
+        "ridge",
+        **SUMS,
+        forget=[{"clients": c, "method": "exact"} for c in ([1], [0, 4])],
+    ),
+    "unlearn-exact-numbers": on(
+        "ridge-numbers", **SUMS, forget=[{"clients": [2], "method": "exact"}]
     ),
 }
 

@@ -99,6 +99,8 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         poise.task("logistic"),
     ),
     "digits-without": lambda: (digits(without=[1, 4]), poise.task("logistic")),
+    "ridge": lambda: (digits(), poise.ridge("random", count=12)),
+    "ridge-numbers": lambda: (numbers(), poise.ridge()),
     "numbers": lambda: (numbers(), poise.task("mlp", hidden=5)),
     "quadratics": quadratics,
     "quadratics-steep": lambda: quadratics((1.0, 2.0, 1e200, 1.0, 3.0, 1.0)),

@@ -144,7 +144,9 @@ def test_every_part_has_a_golden_case(slot: str) -> None:
 
 def test_every_unlearning_method_has_a_golden_case() -> None:
     requests = [request for case in WHOLE.values() for request in case.forget]
-    assert {request.get("method", "sifu") for request in requests} == set(METHODS)
+    several_runs = {"shards"}  # tests/unlearning/test_shards.py
+    covered = {request.get("method", "sifu") for request in requests}
+    assert covered == set(METHODS) - several_runs
 
 
 def test_every_stored_result_has_a_case() -> None:

@@ -52,7 +52,7 @@ class RunOptions:
     keep_updates: bool = option(
         False,
         "keep every update of every round, to aggregate again without some clients "
-        "(``fed-accum``).",
+        "(``fed-accum``, ``exact``).",
     )
     audit: AuditAction | None = option(
         None,

@@ -18,7 +18,9 @@ from poise.core.errors import InvalidOption, require
 from poise.core.options import check_keys, option
 from poise.privacy.budget import Budget, UnlearningPlan
 
-Method = Literal["sifu", "scratch", "fine-tune", "last", "dp", "fed-accum"]
+Method = Literal[
+    "sifu", "scratch", "fine-tune", "last", "dp", "fed-accum", "exact", "shards"
+]
 Noise = Literal["seeded", "secret"]
 Guarantee = Literal["each", "group"]
 
@@ -71,8 +73,9 @@ class UnlearnRequest(Budget):
     method: Method = option(
         "sifu",
         "``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` (for a "
-        "run trained with `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a run with "
-        "``keep_updates``).",
+        "run trained with `Clipped` weights and a `Noisy` server), ``fed-accum`` (for a run with "
+        "``keep_updates``), ``exact`` (for `poise.ridge`, with ``keep_updates``) or ``shards`` "
+        "(for `poise.shards`).",
     )
     target: float | None = option(
         None,

@@ -67,6 +67,8 @@ class SolverTraits:
     sends_only_updates: bool = (
         False  # clients and server exchange only models and updates
     )
+    # on a task of sums, a client's update ends at its own sums, from any model
+    ignores_start: bool = False
     # the fixed point does not depend on the numbers of local steps
     removes_drift: bool = False
     # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
@@ -162,6 +164,7 @@ class TaskTraits:
     """Guarantees about the losses of a task."""
 
     convex: Literal["quadratic", "logistic"] | None = None  # the kind of convex problem
+    sums: bool = False  # the model is the mean of sums over each client's samples
 
 
 class Declares(Protocol[Declared]):

@@ -40,6 +40,7 @@ class Setting:
         majority: the most frequent class of each client, (N,); None without classes.
         similar: computes p_ij of the similarity graph, (N, N); None if there is no
             graph.
+        sums: whether the model is the mean of sums over each client's samples (ridge).
     """
 
     clients: int
@@ -49,6 +50,7 @@ class Setting:
     on_demand: bool = False
     majority: Ints | None = None
     similar: Callable[[], Floats] | None = None
+    sums: bool = False
     _cache: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def neighbours(self) -> Floats:

@@ -30,6 +30,7 @@ from poise.core.traits import (
     ChannelTraits,
     ClockTraits,
     SamplerTraits,
+    SolverTraits,
     still_holds,
     traits_of,
 )
@@ -123,6 +124,7 @@ class Parts:
         self._check_repeated_clients()
         self._check_channel_state(setting)
         self._check_neighbours()
+        self._check_sums(setting)
         if "balance" in self.weighting.needs:
             self._check_balance()
             self.balance(setting)
@@ -139,6 +141,23 @@ class Parts:
                 f"{sampler}: a client drawn twice would be in flight twice under {clock}",
                 "leave independent_draws out",
                 where=("sampler", "independent_draws"),
+            )
+
+    def _check_sums(self, setting: Setting) -> None:
+        """Raise if the clients should send sums and the task has none, or the reverse."""
+        sends_sums = traits_of(self.solver, SolverTraits).ignores_start
+        solver = type(self.solver).__name__
+        if sends_sums and not setting.sums:
+            raise IncompatibleParts(
+                f"{solver}: clients send sums over their samples, and this task has none",
+                "use the task poise.ridge(…), or a solver with gradient steps such as SGD",
+                where=("solver",),
+            )
+        if setting.sums and not sends_sums:
+            raise IncompatibleParts(
+                f"{solver}: this task is solved by sums over the clients' samples, not by steps",
+                "use the solver Sums()",
+                where=("solver",),
             )
 
     def _check_channel_state(self, setting: Setting) -> None:

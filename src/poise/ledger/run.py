@@ -431,7 +431,8 @@ def open_run(path: str | Path) -> Run:
     folders.
     """
     folder = Path(path)
-    seeds = sorted(p.name for p in folder.glob("seed-*")) if folder.is_dir() else []
+    several = [*folder.glob("seed-*"), *folder.glob("shard-*")]
+    seeds = sorted(p.name for p in several) if folder.is_dir() else []
     if seeds and not (folder / DATABASE).exists():
         raise LedgerError(
             f"{folder} holds several runs", f"open one of {', '.join(seeds)}"

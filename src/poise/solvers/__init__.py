@@ -6,5 +6,6 @@ from poise.solvers.perturbed import Perturbed
 from poise.solvers.prox import Prox
 from poise.solvers.scaffold import Scaffold
 from poise.solvers.sgd import SGD
+from poise.solvers.sums import Sums
 
-__all__ = ["SGD", "FedDyn", "FedFor", "Perturbed", "Prox", "Scaffold"]
+__all__ = ["SGD", "FedDyn", "FedFor", "Perturbed", "Prox", "Scaffold", "Sums"]

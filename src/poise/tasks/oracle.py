@@ -14,6 +14,7 @@ from torch import nn
 
 from poise.core.batches import Batch, BatchPlan
 from poise.core.curvature import ConvexKind, Curvature
+from poise.core.errors import InvalidOption
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
@@ -139,7 +140,8 @@ class SampleOracle:
     loss: PerSample
     scores: dict[str, PerSample]
     device: torch.device
-    module: nn.Module  # the architecture, with the values of its frozen parameters
+    # the architecture, with the values of its frozen parameters
+    module: nn.Module | None
     convex: ConvexKind | None = None  # the kind of a linear model's loss
 
     batches = True
@@ -172,11 +174,8 @@ class SampleOracle:
     @property
     def frozen(self) -> str:
         """A hash of the frozen parameters, which are part of the task; empty if there are none."""
-        values = [
-            (name, p)
-            for name, p in self.module.named_parameters()
-            if not p.requires_grad
-        ]
+        named = () if self.module is None else self.module.named_parameters()
+        values = [(name, p) for name, p in named if not p.requires_grad]
         if not values:
             return ""
         total = hashlib.blake2b(digest_size=16)
@@ -263,7 +262,7 @@ class SampleOracle:
         held_out = {n for n in names if n in self.scores or n == "loss"}
         shard = self.federation.test_shard
         if held_out and shard is not None:
-            spans = _blocks(len(shard.rows), self.kernel.block)
+            spans = blocks(len(shard.rows), self.kernel.block)
             parts = map_workers(
                 lambda span: self._sums(theta, shard, span, held_out), spans
             )
@@ -319,7 +318,7 @@ class SampleOracle:
         """Return the sums of per-sample values over a span of positions of a shard."""
         self.kernel.begin()
         totals = dict.fromkeys(names, 0.0)
-        for a, b in _blocks(span[1], self.kernel.block, span[0]):
+        for a, b in blocks(span[1], self.kernel.block, span[0]):
             x, y = self._here(*shard.take(torch.arange(a, b)))
             outputs = self.kernel.outputs(theta, x)
             for name in names:
@@ -340,10 +339,23 @@ class SampleOracle:
         return x.to(self.device), y.to(self.device)
 
 
-def _blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
+def blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
+    """Return the spans of at most ``size`` positions from ``start`` to ``stop``."""
     return [(a, min(a + size, stop)) for a in range(start, stop, size)]
 
 
 def example_of(samples: Samples) -> torch.Tensor:
     """Return the model input of two samples, to test a module with."""
     return samples.features(torch.zeros(2, dtype=torch.int64))
+
+
+def device_named(name: str) -> torch.device:
+    """Return a device by its name; raises if this machine has none of that name."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidOption(
+            f"device {name!r} does not exist here", "use 'cpu'"
+        ) from error
+    return device

@@ -21,7 +21,7 @@ from poise.core.vectors import Layout, Vector
 from poise.tasks.kernels import choose
 from poise.tasks.losses import LOSSES, METRICS, PerSample
 from poise.tasks.models import MODELS
-from poise.tasks.oracle import HasShards, SampleOracle, example_of
+from poise.tasks.oracle import HasShards, SampleOracle, device_named, example_of
 
 Loss: TypeAlias = Literal["cross-entropy", "mse"] | PerSample
 
@@ -149,7 +149,7 @@ class Task:
                 "give y as floats",
                 where=("loss",),
             )
-        target = _device(device)
+        target = device_named(device)
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)
         self._probe(module, samples, loss)
@@ -255,6 +255,12 @@ def task(
 
 
 def _check_model(model: str, options: Mapping[str, Any]) -> None:
+    if model == "ridge":
+        raise InvalidOption(
+            "the head of 'ridge' is solved, not trained",
+            "use poise.ridge(…) with the solver Sums()",
+            where=("model",),
+        )
     if model not in MODELS:
         raise InvalidOption(
             f"unknown model {model!r}", suggest(model, MODELS), where=("model",)
@@ -263,14 +269,3 @@ def _check_model(model: str, options: Mapping[str, Any]) -> None:
     for key in options:
         hint = suggest(key, known) if known else "it has no options"
         require(key in known, f"model {model!r} has no option {key!r}", hint, where=key)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidOption(
-            f"device {name!r} does not exist here", "use 'cpu'"
-        ) from error
-    return device

@@ -33,8 +33,9 @@ def check_solver(
     not depend on the other rows of the stack. A quadratic client that works repeatedly
     ends at the optimum of its penalised loss, ``c o / (c + weight_decay)``, which is a
     fixed point without momentum. Declared traits are true (a plain gradient step is
-    ``w - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant,
-    and a solver that sends only updates keeps no state).
+    ``w - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant, a
+    solver that ignores its start ends at the client's own sums, and a solver that sends
+    only updates keeps no state).
 
     Args:
         solver: the solver.
@@ -168,6 +169,8 @@ def _traits_hold(solver: Solver, seed: int) -> None:
             "declared constant_rate: the learning rate stays the same",
             rates,
         )
+    if traits.ignores_start:
+        _ends_at_own_sums(solver, seed)
     if traits.sends_only_updates:
         memory = memory_of(solver)
         holds(
@@ -175,6 +178,26 @@ def _traits_hold(solver: Solver, seed: int) -> None:
             solver,
             "declared sends_only_updates: it remembers nothing",
             memory,
+        )
+
+
+def _ends_at_own_sums(solver: Solver, seed: int) -> None:
+    """Check that a client with the loss ``|theta - s|^2 / 2`` ends at s, from two models."""
+    target = np.array([1.0, -2.0])
+    problem = quadratics([target])
+    local = LocalWork.plain(problem.task.bind(problem), solver)
+    for start in ([0.0, 0.0], [3.0, 0.5]):
+        theta = torch.tensor(start, dtype=torch.float64)
+        client = np.array([0])
+        moved = work(
+            local, theta, clients=client, sizes=problem.sizes, version=0, seed=seed
+        )[0]
+        gap = float((theta + moved - torch.from_numpy(target)).abs().max())
+        holds(
+            gap < 1e-12,
+            solver,
+            "declared ignores_start: a client ends at its own sums, from any model",
+            gap,
         )
 
 

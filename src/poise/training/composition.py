@@ -34,7 +34,13 @@ from poise.core.numerics import mkl_mode
 from poise.core.parts import describe
 from poise.core.protocols import Oracle, Personal, Probe
 from poise.core.sensitivity import SENSITIVITY, Group, Psi, SensitivityProbe
-from poise.core.traits import AggregatorTraits, AttackTraits, ServerTraits, traits_of
+from poise.core.traits import (
+    AggregatorTraits,
+    AttackTraits,
+    ServerTraits,
+    TaskTraits,
+    traits_of,
+)
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
 from poise.engine.local_work import BackendPart, LocalWork
@@ -111,6 +117,7 @@ class Composition:
             on_demand=fed.on_demand,
             majority=majority,
             similar=similar,
+            sums=traits_of(self.task, TaskTraits).sums,
         )
 
     def plan(self, oracle: Oracle) -> engine.Plan:

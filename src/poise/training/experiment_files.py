@@ -21,8 +21,7 @@ from poise.engine.local_work import BackendPart
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, EXPERIMENT, begun
 from poise.privacy.budget import UnlearningPlan
-from poise.tasks import Task
-from poise.tasks import task as make_task
+from poise.tasks import Ridge, Task, named_task
 from poise.training.composition import Composition
 
 NODES = "nodes"
@@ -129,7 +128,7 @@ def federation_in(experiment: Experiment, seed: int) -> Federation:
         return make_federation(**{"seed": seed, **options})
 
 
-def task_in(experiment: Experiment) -> Task:
+def task_in(experiment: Experiment) -> Task | Ridge:
     """Return the task of an experiment's table [task]."""
     options = experiment.table("task")
     with experiment.located(), errors_in_table("task"):
@@ -138,7 +137,7 @@ def task_in(experiment: Experiment) -> Task:
             raise InvalidOption("the experiment has no [task]", hint)
         if "model" not in options:
             raise InvalidOption("[task] has no model", 'for example model = "mlp"')
-        return make_task(options.pop("model"), **options)
+        return named_task(options.pop("model"), **options)
 
 
 @contextmanager

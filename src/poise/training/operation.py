@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +115,7 @@ def train(
         unlearning: the guarantee of later unlearning requests; ``keep="unlearnable"``
             keeps the models for it.
         keep_updates: keep every update of every round, to aggregate again without some
-            clients (``fed-accum``).
+            clients (``fed-accum``, ``exact``).
         audit: look for free-riders after every round, and ``"warn"`` or
             ``"quarantine"``. Quarantine sets their weight to 0 and scales the other
             weights to the same total. Both raise a warning and record an event.
@@ -162,10 +162,11 @@ def begin(
     callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
     start: ArrayLike | torch.Tensor | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Run:
     """Begin a composed run in a new folder, or in memory.
 
-    ``start`` replaces the task's own initial model.
+    ``start`` replaces the task's own initial model; the ledger also records ``facts``.
     """
     warn_if_not_reproducible()
     prepared = prepare(composition)
@@ -177,6 +178,7 @@ def begin(
         )
         prepared = replace(prepared, composition=composition)
     meta, arrays = prepared.facts()
+    meta |= facts or {}
     folder = None
     if out is not None:
         folder = Path(out)

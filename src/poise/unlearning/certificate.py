@@ -24,11 +24,11 @@ from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
 from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, owners_of
-from poise.unlearning.methods import CERTIFIED, sensitivity_along
+from poise.unlearning.methods import CERTIFIED, COMPLETE, sensitivity_along
 from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request, unit_name
 from poise.unlearning.restart_tree import Node
-from poise.unlearning.retraining import HELD_OUT
+from poise.unlearning.retraining import HELD_OUT, SCORE
 
 FORMAT = 2
 READABLE = (1, FORMAT)
@@ -180,7 +180,7 @@ def _guarantee(
     }
     if request.method not in CERTIFIED:
         return {"promised": False, **requested}
-    if request.method == "scratch":
+    if request.method in COMPLETE:
         return {
             "promised": True,
             **requested,
@@ -257,7 +257,10 @@ def _composed_epsilon(histories: Histories, request: Request) -> float:
 
 def _final_scores(branch: Run, score: str) -> dict[str, float | None]:
     """Return the score of the new model, under the name of the data that it was measured on."""
-    value = _last_value(branch, score)
+    if branch.rounds:
+        value = _last_value(branch, score)
+    else:
+        value = float(branch.meta[SCORE])
     if score == HELD_OUT:
         return {"on remaining clients": None, "on held-out data": value}
     return {"on remaining clients": value}

@@ -15,6 +15,7 @@ from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
 from poise.unlearning.conditions import Conditions
+from poise.unlearning.exact import GROUNDS, require_sums, sums_without
 from poise.unlearning.fed_accum import reaggregate, require_stored_updates
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
@@ -23,11 +24,27 @@ from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, influence, restart
 
-CERTIFIED = ("sifu", "scratch", "last", "dp")
+CERTIFIED = ("sifu", "scratch", "last", "dp", "exact", "shards")
 """Methods that give a guarantee; after the others the model may still know the clients."""
+
+COMPLETE = ("scratch", "exact", "shards")
+"""Methods after which nothing of the clients is left in the model."""
 
 COMPATIBLE = ("sifu", "scratch", "last")
 """Methods whose guarantees hold side by side in one history."""
+
+
+RETRAINED = Grounds(
+    (
+        "the shard was trained again without the forgotten clients, from the initial model of "
+        "its training, with the same seed and number of rounds"
+    ),
+    assumed=(
+        "initial model, seed and number of rounds do not depend on the forgotten clients' data",
+    ),
+    gaps=(),
+)
+"""The grounds of complete removal from a shard."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ def decide(
     """Decide where a method restarts for these clients or groups, and with how much noise."""
     newest = histories.newest
     last = (newest, histories.run(newest).rounds)
-    if method == "scratch":
+    if method in COMPLETE:
         return RestartDecision((0, 0), sigma=0.0, ideal=(0, 0))
     if method == "last":
         nodes = [*histories.nodes, last]
@@ -121,11 +138,13 @@ def start_model(
     """Return the model that retraining starts from.
 
     It is the model at the request's node plus noise; for ``fed-accum`` the
-    re-aggregated model.
+    re-aggregated model, and for ``exact`` the model without the clients' sums.
     """
     branch, n = request.node
+    removed = [*histories.unlearned, *request.clients]
+    if request.method == "exact":
+        return sums_without(histories.root, parts, removed)
     if request.method == "fed-accum":
-        removed = [*histories.unlearned, *request.clients]
         nodes = [*histories.nodes, request.node]
         return reaggregate(histories, nodes, parts=parts, removed=removed)
     model = torch.from_numpy(histories.run(branch).models(n))
@@ -148,6 +167,10 @@ def grounds_for(
     audit: str | None = None,
 ) -> Grounds:
     """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
+    if method == "exact":
+        return GROUNDS
+    if method == "shards":
+        return RETRAINED
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:
@@ -173,6 +196,8 @@ def check_method(
         mechanism(parts)
     if method == "fed-accum":
         require_stored_updates(histories, parts)
+    if method == "exact":
+        require_sums(histories.root, parts)
 
 
 def _check_earlier_requests(method: str, histories: Histories, budget: Budget) -> None:

@@ -24,7 +24,7 @@ from poise.core.vectors import Vector
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget, Participation
 from poise.privacy.gaussian import Calibration
-from poise.training import never
+from poise.training import Composition, never
 from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import (
@@ -36,6 +36,7 @@ from poise.unlearning.histories import (
 )
 from poise.unlearning.methods import (
     CERTIFIED,
+    COMPLETE,
     check_method,
     decide,
     grounds_for,
@@ -52,9 +53,12 @@ from poise.unlearning.retraining import (
     federation_without,
     for_request,
     has_started,
+    present_score,
+    record_model,
     retrain,
     score_on,
 )
+from poise.unlearning.shards import Shards, ensemble_in, holds_shards
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Unlearned:
 
 
 def unlearn(
-    run: Run | str | Path,
+    run: Run | Shards | str | Path,
     clients: int | Iterable[int],
     method: Method = "sifu",
     epsilon: float = 10.0,
@@ -112,11 +116,13 @@ def unlearn(
     request to finish it.
 
     Args:
-        run: the training run (or any branch of it), or its folder.
+        run: the training run (or any branch of it), or its folder; for ``shards`` the
+            ensemble or its folder.
         clients: the clients to unlearn, numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``,
             ``last``, ``dp`` (for a run trained with `Clipped` weights and a `Noisy`
-            server) or ``fed-accum`` (for a run with ``keep_updates``).
+            server), ``fed-accum`` (for a run with ``keep_updates``), ``exact`` (for
+            `poise.ridge`, with ``keep_updates``) or ``shards`` (for `poise.shards`).
         epsilon: epsilon of the guarantee.
         delta: delta of the guarantee.
         sigma: standard deviation of the noise (``last`` computes its own, ``dp`` added
@@ -176,6 +182,17 @@ def unlearn(
         held_out=held_out,
         out=None if out is None else str(out),
     )
+    if method == "shards" or isinstance(run, Shards) or holds_shards(run):
+        from poise.unlearning.shard_requests import fulfil_shards
+
+        return fulfil_shards(
+            ensemble_in(run, method),
+            request,
+            federation=federation,
+            task=task,
+            callbacks=callbacks,
+            stop=stop,
+        )
     return fulfil(
         run, request, federation=federation, task=task, callbacks=callbacks, stop=stop
     )
@@ -236,15 +253,16 @@ def _finish(
     score = context.score
     histories = context.histories
     folder = histories.branch_folder(request.index)
-    branch = retrain(
-        for_request(context.remaining, request, score=score),
-        prepared.start,
-        folder=folder,
-        goal=goal,
-        callbacks=callbacks,
-    )
-    goal.follow(branch)
-    if not goal.met and branch.rounds < context.options.max_rounds:
+    composition = for_request(context.remaining, request, score=score)
+    if request.method == "exact":
+        branch = _record_exact(composition, prepared, folder=folder, goal=goal)
+    else:
+        branch = retrain(
+            composition, prepared.start, folder=folder, goal=goal, callbacks=callbacks
+        )
+        goal.follow(branch)
+    ended = request.method == "exact" or branch.rounds >= context.options.max_rounds
+    if not goal.met and not ended:
         return Unlearned(
             branch,
             rounds=branch.rounds,
@@ -288,6 +306,22 @@ def _result_of(branch: Branch) -> Unlearned:
         certificate=branch.certificate,
         reached=branch.certificate["result"]["target reached"],
     )
+
+
+def _record_exact(
+    composition: Composition,
+    prepared: PreparedRequest,
+    *,
+    folder: Path | None,
+    goal: Goal,
+) -> Run:
+    """Record the model without the clients' sums, and measure it for the goal."""
+    model = prepared.start
+    assert model is not None
+    oracle = composition.task.bind(composition.federation, composition.backend.device)
+    goal.value = present_score(composition, oracle, model=model, score=goal.score)
+    goal.request = replace(goal.request, min_rounds=0)
+    return record_model(composition, model, folder=folder, score=goal.value)
 
 
 def outcome(branch: Run) -> Unlearned:
@@ -335,7 +369,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     options = context.options
     unfinished = histories.open_request
     if unfinished is not None:
-        _require_same(Request(options), unfinished)
+        require_same(Request(options), unfinished)
     budget = options.budget
     check_method(options.method, histories, parts=whole.parts, budget=budget)
     partly_trained = context.layout.trainable < context.layout.size
@@ -347,11 +381,12 @@ def _prepare(context: RequestContext) -> PreparedRequest:
         conditions=conditions_of(histories.lengths(), whole.parts, context.curvature),
         audit=whole.options.audit,
     )
-    if options.method in CERTIFIED and options.method != "scratch":
+    if options.method in CERTIFIED and options.method not in COMPLETE:
         require_proof(grounds.gaps, options.heuristic)
     index = histories.newest + 1
     folder = histories.branch_folder(index)
-    if unfinished is not None and has_started(folder):
+    repeats = options.method == "exact"  # its model needs no rounds
+    if unfinished is not None and has_started(folder) and not repeats:
         return PreparedRequest(unfinished, grounds, start=None)
     decision = decide(options.method, histories, units_of(options), budget)
     seed = whole.seed if options.noise == "seeded" else secrets.randbits(120)
@@ -369,7 +404,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     return PreparedRequest(request, grounds, start)
 
 
-def _require_same(request: Request, unfinished: Request) -> None:
+def require_same(request: Request, unfinished: Request) -> None:
     """Raise where a request differs from the unfinished one."""
     differences = request.differences(unfinished)
     if differences:

@@ -18,6 +18,7 @@ from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import Histories, require_ended
 from poise.unlearning.methods import (
     CERTIFIED,
+    COMPLETE,
     decide,
     grounds_for,
     sensitivity_along,
@@ -107,11 +108,12 @@ def preview(
     psi = {unit_name(u): float(value) for u, value in zip(units, along, strict=True)}
     rounds_now = sum(n for _, n in nodes)
     rounds_before = sum(n for s, n in histories.nodes if s < decision.node[0])
+    given_up = rounds_now - rounds_before - decision.node[1]
     files = _kept_models(histories)
     return Preview(
         restart=decision.node,
         ideal=decision.ideal,
-        given_up=rounds_now - rounds_before - decision.node[1],
+        given_up=0 if method == "exact" else given_up,
         sigma=decision.sigma,
         psi=psi,
         limit=budget.limit,
@@ -124,7 +126,7 @@ def preview(
 def _gaps(histories: Histories, method: str, budget: Budget) -> tuple[str, ...]:
     """Return the gaps in the proof of a method's guarantee."""
     experiment = experiment_of(histories.root)
-    if method not in CERTIFIED or method == "scratch":
+    if method not in CERTIFIED or method in COMPLETE:
         return ()
     parts = parts_in(experiment)
     conditions = conditions_of(

@@ -40,6 +40,9 @@ ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
 
+SCORE = "score"
+"""The name, in the metadata of a branch without rounds, of the score of its model."""
+
 
 def composition_of(
     run: Run, federation: FederationLike | None = None, task: TaskLike | None = None
@@ -148,10 +151,13 @@ def for_request(remaining: Composition, request: Request, *, score: str) -> Comp
     """
     restarts = remaining.options.keep == "unlearnable" and request.method in RESTARTING
     budget = request.budget if restarts else None
+    seed = address(remaining.seed, "branch", request.index) % 2**31
+    if request.method == "shards":  # a training without the clients has the same seed
+        seed = remaining.seed
     return replace(remaining, unlearning=budget).with_options(
         rounds=request.max_rounds,
         time=None,
-        seed=address(remaining.seed, "branch", request.index) % 2**31,
+        seed=seed,
         metrics=_metrics_with(remaining, score),
     )
 
@@ -216,9 +222,7 @@ def retrain(
     """Train from ``start`` until the goal is met; None resumes the attempt in the folder."""
     observers = (goal.see, *callbacks)
     if start is not None:
-        leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
-        for leftover in leftovers:
-            leftover.unlink()
+        _drop_leftovers(folder)
         return begin(
             composition, folder, observers, goal.reached, start=start.cpu().numpy()
         )
@@ -229,6 +233,27 @@ def retrain(
     recorded_start = recorded(folder).tables["run"]["start"]
     resumed = composition.with_options(start=recorded_start)
     return resume_run(resumed, folder, observers, goal.reached)
+
+
+def record_model(
+    composition: Composition, model: Vector, *, folder: Path | None, score: float
+) -> Run:
+    """Record a branch without rounds: its model, and the score of the model."""
+    _drop_leftovers(folder)
+    return begin(
+        composition,
+        folder,
+        stop=lambda: True,
+        start=model.cpu().numpy(),
+        facts={SCORE: score},
+    )
+
+
+def _drop_leftovers(folder: Path | None) -> None:
+    """Delete the ledger of an attempt that did not get to its start model."""
+    leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
+    for leftover in leftovers:
+        leftover.unlink()
 
 
 def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:

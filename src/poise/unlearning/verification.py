@@ -11,18 +11,20 @@ import numpy as np
 import torch
 
 from poise.core.curvature import Curvature
-from poise.core.errors import LedgerError
+from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.vectors import Vector
 from poise.ledger.models import content_hash
 from poise.ledger.run import Run, open_run
 from poise.training import parts_in, recorded
 from poise.unlearning.certificate import certify, read
 from poise.unlearning.conditions import conditions_of
+from poise.unlearning.exact import require_sums
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
+from poise.unlearning.shards import holds_shards
 
 TABLES = (
     "clients",
@@ -60,6 +62,10 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
         training: the folder of the training run, if the branches do not lie inside it.
     """
     file = Path(path)
+    if holds_shards(file.parent.parent.parent):
+        from poise.unlearning.shard_certificate import verify_shards
+
+        return verify_shards(file)
     document = read(file)
     histories = _histories_at(file, document, training)
     request = histories.branches[-1].request
@@ -107,8 +113,10 @@ def _checks(
         yield Check(f"the ledger of {name} is whole", problem)
     yield from _recomputed_tables(histories, request, document)
     before = Histories(histories.root, histories.folder, histories.branches[:-1])
-    if request.method in ("sifu", "scratch"):
+    if request.method in ("sifu", "scratch", "shards"):
         yield _restart_check(histories, before, request)
+    if request.method == "exact":
+        yield _sums_check(histories)
     yield _noise_check(histories, request)
     yield from _start_checks(histories, before, request)
     members = set(histories.members(request.index).tolist())
@@ -169,16 +177,16 @@ def _recomputed_tables(
     for table in TABLES:
         if document["certificate"] == 1 and table in REWORDED:
             continue
-        yield Check(f"{table}: recomputed", _difference(document[table], again[table]))
+        yield Check(f"{table}: recomputed", difference(document[table], again[table]))
 
 
-def _difference(left: Any, right: Any) -> str:
+def difference(left: Any, right: Any) -> str:
     """Describe the first difference of two tables; empty where they are equal."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted({*left, *right}):
             if key not in left or key not in right:
                 return f"{key} is missing"
-            inside = _difference(left[key], right[key])
+            inside = difference(left[key], right[key])
             if inside:
                 separator = ": " if isinstance(left[key], dict | list) else " "
                 return f"{key}{separator}{inside}"
@@ -200,6 +208,17 @@ def _restart_check(histories: Histories, before: Histories, request: Request) ->
         late = late or bool(moved > request.budget.limit)
     problem = f"round {n} of branch {branch} is too late" if late else ""
     return Check("the restart follows from the sensitivities", problem)
+
+
+def _sums_check(histories: Histories) -> Check:
+    """Check that the training is one round of sums, which exact removal needs."""
+    label = "the training is one round of sums with all clients"
+    assert histories.root.path is not None
+    try:
+        require_sums(histories.root, parts_in(recorded(histories.root.path)))
+    except IncompatibleParts as error:
+        return Check(label, error.message)
+    return Check(label)
 
 
 def _noise_check(histories: Histories, request: Request) -> Check:
@@ -232,7 +251,7 @@ def _start_checks(
     start = start_model(request, before, parts=parts, seed=seed)
     same_start = content_hash({"theta": start}) == retrained.meta["initial"]
     expected = "the restart model with that noise"
-    if request.method == "fed-accum":
+    if request.method in ("fed-accum", "exact"):
         expected = "the model from the stored updates of the others"
     yield Check(f"the start is {expected}", "" if same_start else "it is another model")
 

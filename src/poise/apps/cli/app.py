@@ -101,6 +101,12 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")
     ] = (None),
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            help="Split the clients into so many shards, with one model each.", min=1
+        ),
+    ] = None,
     backend_options: BackendOptions = BackendOptions(),
     json: AsJson = False,
 ) -> None:
@@ -113,6 +119,19 @@ def run(
     from poise.apps.cli.run import changes_of, run_file
 
     changes = [*(set or []), *changes_of(options)]
+    if shards is not None:
+        from poise.apps.cli.shards import run_shards
+
+        run_shards(
+            file,
+            shards,
+            overrides=changes,
+            seeds=seeds,
+            out=out,
+            backend_options=backend_options,
+            json=json,
+        )
+        return
     run_file(
         file, changes, seeds=seeds, out=out, backend_options=backend_options, json=json
     )
@@ -214,7 +233,13 @@ def unlearn(
     See the cost first: poise unlearn RUN --clients 3,7 --plan
     """
     from poise.apps.cli.unlearn import run_request
+    from poise.unlearning.shards import holds_shards
 
+    if options["method"] == "shards" or holds_shards(run):
+        from poise.apps.cli.shards import request_shards
+
+        request_shards(run, options, plan=plan, json=json)
+        return
     run_request(run, options, plan=plan, json=json)
 
 

@@ -15,6 +15,7 @@ from poise.core.errors import InvalidOption, suggest
 from poise.core.parts import parts_of
 from poise.core.slots import RUN_SLOTS
 from poise.recipes import RECIPES
+from poise.tasks import ridge
 from poise.tasks.models import MODELS
 
 PARTS = {
@@ -50,6 +51,7 @@ def parts_by_slot() -> dict[str, list[dict[str, str]]]:
         for name in sorted(PARTS)
     }
     models = [_row(name, make, skip=2) for name, make in sorted(MODELS.items())]
+    models.append(_row("ridge", ridge))
     recipes = [_row(name, make) for name, make in sorted(RECIPES.items())]
     return {**slots, "models": models, "recipes": recipes}
 

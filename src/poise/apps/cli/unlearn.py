@@ -46,7 +46,7 @@ def run_request(
             console.print(_cost_table(cost))
         return
     if not json:
-        remark(_cost_sentence(cost))
+        remark(_cost_sentence(cost, request.method))
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         label = f"{path}, retraining"
         if to is None:
@@ -63,7 +63,11 @@ def run_request(
     _show_result(unlearned, path, out=out, command=command, json=json)
 
 
-def _cost_sentence(cost: Preview) -> str:
+def _cost_sentence(cost: Preview, method: str) -> str:
+    if method == "exact":
+        return (
+            "take the stored updates of the clients out of the sums; no round to repeat"
+        )
     branch, n = cost.restart
     where = f"round {n}" if branch == 0 else f"round {n} of branch {branch}"
     text = (

@@ -34,7 +34,7 @@ from poise.core.vectors import Vector
 from poise.engine.client_batches import ClientBatch
 from poise.engine.local_work import LocalWork
 from poise.engine.wire import Wire
-from poise.tasks import task as make_task
+from poise.tasks import named_task
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -390,7 +390,7 @@ HANDLERS = {
 def _bind_task(table: Mapping[str, Any], node_data: NodeData) -> Any:
     """The task on the node's data."""
     options = dict(table)
-    return make_task(options.pop("model"), **options).bind(node_data)
+    return named_task(options.pop("model"), **options).bind(node_data)
 
 
 def _write_journal(
