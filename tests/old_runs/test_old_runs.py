@@ -197,7 +197,7 @@ def test_a_second_request_goes_on_from_the_first(tmp_path: Path) -> None:
     folder = copied("forgotten", tmp_path)
     with opened(folder / "unlearning" / "001") as first:
         as_expected(first, "forgotten/1")
-    unlearned = poise.unlearn(folder, **AGAIN)
+    unlearned = poise.unlearn(folder, noise="seeded", **AGAIN)
     as_expected(unlearned.run, "forgotten/2")
     both = sorted([*REQUEST["clients"], *AGAIN["clients"]])
     assert unlearned.certificate["forgotten so far"] == both

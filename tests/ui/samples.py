@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faults.support import call, run_into, small
+from faults.support import call, provable, run_into, small
 
 FAST = ("--min-rounds", "2", "--max-rounds", "4", "--target", "2")
 """Options of a request that is honoured in moments."""
@@ -22,7 +22,7 @@ clients = [5]
 
 def plain(folder: Path, rounds: int = 6) -> Path:
     """Ten clients, four of them in each round, whose models are kept for requests to forget."""
-    return run_into(small(rounds=rounds, keep='"unlearnable"'), folder)
+    return run_into(provable(rounds=rounds, keep='"unlearnable"'), folder)
 
 
 def attacked(folder: Path, rounds: int = 12) -> Path:

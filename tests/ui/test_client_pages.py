@@ -199,8 +199,10 @@ def test_the_form_does_what_the_command_does(
         "target": "2",
         "sigma": "",
         "held_out": "on",
+        "seeded_noise": "on",
     }
-    said = shell("unlearn", twin, "--clients", "4,5", "--held-out", *FAST, "--json")
+    flags = ("--held-out", "--seeded-noise", "--json")
+    said = shell("unlearn", twin, "--clients", "4,5", *FAST, *flags)
     assert said.code == 0, said.err
     shown = browser.get(f"/unlearning/{name}", params={"method": "sifu", **options})
     assert "Cost of this request" in shown.text

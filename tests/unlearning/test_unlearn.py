@@ -643,3 +643,15 @@ def test_a_plan_needs_declared_noise_levels(run: Any) -> None:
     with pytest.raises(InvalidOption, match="declared no noise levels"):
         poise.unlearn(run, [2], sigma="plan", **SHORT)
     assert not list((run.path / "unlearning").glob("0*"))
+
+
+def test_other_data_than_those_of_the_training_are_refused() -> None:
+    """L of smaller samples would allow a larger learning rate."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), np.arange(40) % 2
+    owners = [np.arange(20), np.arange(20, 40)]
+    fed = poise.federation((x, y), owners, classes=2)
+    run = poise.train(fed, poise.task("logistic"), solvers.SGD(0.05, steps=1), rounds=2)
+    shrunk = poise.federation((0.01 * x, y), owners, classes=2)
+    with pytest.raises(IncompatibleParts, match="data differ"):
+        poise.unlearn(run, [0], federation=shrunk, **SHORT)

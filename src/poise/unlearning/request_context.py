@@ -8,10 +8,11 @@ import torch
 
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.curvature import Curvature
-from poise.core.errors import InvalidOption
-from poise.core.federations import FederationLike, TaskLike
+from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.core.federations import FederationLike, HasDigest, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.vectors import Layout
+from poise.ledger.run import Run
 from poise.privacy.budget import UnlearningPlan
 from poise.training import Composition
 from poise.unlearning.histories import Histories
@@ -72,6 +73,7 @@ def context_of(
             "the clients of this run are nodes of a deployment",
             "use `poise deploy unlearn RUN --to DIR`",
         )
+    _require_same_data(histories.root, whole.federation)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
@@ -103,6 +105,19 @@ def context_of(
         return context
     sigma = _planned_sigma(context, oracle)
     return replace(context, options=replace(options, sigma=sigma))
+
+
+def _require_same_data(run: Run, federation: FederationLike) -> None:
+    """Raise where the data differ from those of the training: L and the branch rest on them."""
+    recorded = run.meta.get("federation")
+    if recorded is None or not isinstance(federation, HasDigest):
+        return
+    if federation.digest() != recorded:
+        raise IncompatibleParts(
+            "the data differ from those of the training",
+            "give the federation that the run was trained on",
+            where=("data",),
+        )
 
 
 def _planned_sigma(context: RequestContext, oracle: Oracle) -> float:
