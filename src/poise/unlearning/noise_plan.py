@@ -31,7 +31,7 @@ RESTARTS = 5
 
 
 @dataclass(frozen=True)
-class Curve:
+class TrainingCurve:
     """The score of the training after some of its rounds; better is larger."""
 
     rounds: Ints
@@ -40,7 +40,7 @@ class Curve:
     def round_of(self, score: float) -> float:
         """Return the round at which the training had reached a score.
 
-        >>> curve = Curve(np.array([0, 10, 20]), np.array([0.1, 0.5, 0.9]))
+        >>> curve = TrainingCurve(np.array([0, 10, 20]), np.array([0.1, 0.5, 0.9]))
         >>> curve.round_of(0.3), curve.round_of(0.0), curve.round_of(2.0)
         (5.0, 0.0, 20.0)
         """
@@ -86,21 +86,23 @@ def planned_sigma(
     return min(costs, key=lambda sigma: costs[sigma])
 
 
-def _training_curve(histories: Histories, score: Callable[[Vector], float]) -> Curve:
+def _training_curve(
+    histories: Histories, score: Callable[[Vector], float]
+) -> TrainingCurve:
     """Measure the training after some of its rounds."""
     kept = np.array(histories.root.kept)
     chosen = kept[np.unique(np.linspace(0, len(kept) - 1, POINTS).astype(int))]
     scores = [
         score(torch.from_numpy(histories.root.models(n))) for n in chosen.tolist()
     ]
-    return Curve(chosen, np.array(scores))
+    return TrainingCurve(chosen, np.array(scores))
 
 
 def _expected_rounds(
     histories: Histories,
     budget: Budget,
     *,
-    curve: Curve,
+    curve: TrainingCurve,
     goal: float,
     score: Callable[[Vector], float],
 ) -> float:

@@ -58,7 +58,7 @@ from poise.unlearning.retraining import (
     retrain,
     score_on,
 )
-from poise.unlearning.shards import Shards, ensemble_in, holds_shards
+from poise.unlearning.shards import ShardEnsemble, ensemble_in, holds_shards
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Unlearned:
 
 
 def unlearn(
-    run: Run | Shards | str | Path,
+    run: Run | ShardEnsemble | str | Path,
     clients: int | Iterable[int],
     method: Method = "sifu",
     epsilon: float = 10.0,
@@ -182,7 +182,7 @@ def unlearn(
         held_out=held_out,
         out=None if out is None else str(out),
     )
-    if method == "shards" or isinstance(run, Shards) or holds_shards(run):
+    if method == "shards" or isinstance(run, ShardEnsemble) or holds_shards(run):
         from poise.unlearning.shard_requests import fulfil_shards
 
         return fulfil_shards(

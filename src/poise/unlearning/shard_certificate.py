@@ -14,21 +14,27 @@ from poise.ledger.run import Run
 from poise.unlearning import request as requests
 from poise.unlearning.certificate import canonical, digest_of, read, write
 from poise.unlearning.histories import CERTIFICATE, Branch, Histories
-from poise.unlearning.shards import FILE, Shards, open_shards, request_folder, touched
+from poise.unlearning.shards import (
+    FILE,
+    ShardEnsemble,
+    open_shards,
+    request_folder,
+    touched,
+)
 from poise.unlearning.verification import Check, difference, verify
 
 FORMAT = 1
 KEY = "certificate of shards"
 
 
-def certify_shards(ensemble: Shards, index: int) -> dict[str, Any]:
+def certify_shards(ensemble: ShardEnsemble, index: int) -> dict[str, Any]:
     """Write the certificate of a request, which finishes it."""
     document = certificate_of(ensemble, index)
     write(document, request_folder(ensemble.path, index))
     return document
 
 
-def certificate_of(ensemble: Shards, index: int) -> dict[str, Any]:
+def certificate_of(ensemble: ShardEnsemble, index: int) -> dict[str, Any]:
     """Make the certificate of a request from the folders of the shards."""
     request = requests.load(request_folder(ensemble.path, index))
     earlier = [requests.load(request_folder(ensemble.path, r)) for r in range(1, index)]
@@ -79,7 +85,7 @@ def certificate_of(ensemble: Shards, index: int) -> dict[str, Any]:
     return {**document, "digest": digest_of(document)}
 
 
-def _histories_then(ensemble: Shards, shard: int, gone: list[int]) -> Histories:
+def _histories_then(ensemble: ShardEnsemble, shard: int, gone: list[int]) -> Histories:
     """Return the histories of a shard as they were when these clients had been unlearned."""
     histories = ensemble.histories(shard)
     members = ensemble.members[shard]
@@ -150,7 +156,7 @@ def verify_shards(file: Path) -> list[Check]:
     return checks
 
 
-def _checks(ensemble: Shards, document: dict[str, Any]) -> Iterator[Check]:
+def _checks(ensemble: ShardEnsemble, document: dict[str, Any]) -> Iterator[Check]:
     """Yield every check of a certificate."""
     again = certificate_of(ensemble, document["request"]["index"])
     for table, now in again.items():
@@ -169,7 +175,7 @@ def _checks(ensemble: Shards, document: dict[str, Any]) -> Iterator[Check]:
     yield _members_check(ensemble, document)
 
 
-def _repetition_check(ensemble: Shards, shard: dict[str, Any]) -> Check:
+def _repetition_check(ensemble: ShardEnsemble, shard: dict[str, Any]) -> Check:
     """Check that a shard was retrained as it had been trained."""
     histories = ensemble.histories(shard["shard"])
     branch = histories.run(shard["branch"])
@@ -179,7 +185,7 @@ def _repetition_check(ensemble: Shards, shard: dict[str, Any]) -> Check:
     return Check(label, "" if same else "it has other rounds or another seed")
 
 
-def _untouched_check(ensemble: Shards, shard: dict[str, Any]) -> Check:
+def _untouched_check(ensemble: ShardEnsemble, shard: dict[str, Any]) -> Check:
     """Check that the ledger and the model of an untouched shard are whole."""
     k = shard["shard"]
     run = ensemble.histories(k).run(shard["branch"])
@@ -191,7 +197,7 @@ def _untouched_check(ensemble: Shards, shard: dict[str, Any]) -> Check:
     return Check(f"shard {k}: untouched and whole", problem)
 
 
-def _members_check(ensemble: Shards, document: dict[str, Any]) -> Check:
+def _members_check(ensemble: ShardEnsemble, document: dict[str, Any]) -> Check:
     """Check that no unlearned client worked for a model of the ensemble."""
     gone = set(document["forgotten so far"])
     problem = ""

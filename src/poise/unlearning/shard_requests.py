@@ -23,7 +23,12 @@ from poise.unlearning.request import Request, checked_clients
 from poise.unlearning.retraining import composition_of, composition_without
 from poise.unlearning.shard_certificate import certify_shards
 from poise.unlearning.shard_training import check_shard
-from poise.unlearning.shards import Shards, finished_requests, request_folder, touched
+from poise.unlearning.shards import (
+    ShardEnsemble,
+    finished_requests,
+    request_folder,
+    touched,
+)
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,12 @@ class UnlearnedShards(Unlearned):
         requests: the result of every retrained shard, by shard.
     """
 
-    shards: Shards | None = None
+    shards: ShardEnsemble | None = None
     requests: dict[int, Unlearned] | None = None
 
 
 def fulfil_shards(
-    ensemble: Shards,
+    ensemble: ShardEnsemble,
     request: UnlearnRequest,
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
@@ -93,7 +98,9 @@ def _check_options(request: UnlearnRequest) -> None:
         )
 
 
-def _check_remaining(ensemble: Shards, shard: int, clients: Sequence[int]) -> None:
+def _check_remaining(
+    ensemble: ShardEnsemble, shard: int, clients: Sequence[int]
+) -> None:
     """Raise where the parts of a shard do not fit its remaining clients."""
     root = ensemble.histories(shard).root
     whole = composition_of(root, ensemble.federation_of(shard), ensemble.task)
@@ -102,13 +109,13 @@ def _check_remaining(ensemble: Shards, shard: int, clients: Sequence[int]) -> No
     check_shard(composition_without(whole, removed), shard)
 
 
-def _left_live(ensemble: Shards, clients: Sequence[int]) -> list[int]:
+def _left_live(ensemble: ShardEnsemble, clients: Sequence[int]) -> list[int]:
     """Return the shards that still have a client after a request."""
     gone = {*ensemble.unlearned, *clients}
     return [k for k, members in enumerate(ensemble.members) if set(members) - gone]
 
 
-def _register(ensemble: Shards, options: UnlearnRequest) -> int:
+def _register(ensemble: ShardEnsemble, options: UnlearnRequest) -> int:
     """Write ``request.json`` of the ensemble, or find the unfinished request; return its index."""
     clients = checked_clients(options.clients, ensemble.clients, ensemble.unlearned)
     index = len(finished_requests(ensemble.path)) + 1
@@ -122,7 +129,7 @@ def _register(ensemble: Shards, options: UnlearnRequest) -> int:
 
 
 def _fulfil_shard(
-    ensemble: Shards,
+    ensemble: ShardEnsemble,
     shard: int,
     request: UnlearnRequest,
     *,
@@ -147,7 +154,7 @@ def _fulfil_shard(
 
 
 def _result(
-    ensemble: Shards,
+    ensemble: ShardEnsemble,
     request: UnlearnRequest,
     results: dict[int, Unlearned],
     document: dict[str, Any] | None = None,

@@ -20,7 +20,14 @@ from poise.ledger.files import write_whole
 from poise.ledger.store import begun
 from poise.training import Composition, begin, composed, never, prepare, resume_run
 from poise.unlearning.retraining import composition_without
-from poise.unlearning.shards import FILE, FORMAT, Members, Shards, others_of, read_split
+from poise.unlearning.shards import (
+    FILE,
+    FORMAT,
+    Members,
+    ShardEnsemble,
+    others_of,
+    read_split,
+)
 
 
 def shards(
@@ -32,7 +39,7 @@ def shards(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
     **options: Any,
-) -> Shards:
+) -> ShardEnsemble:
     """Split the clients into disjoint shards, and train one model on every shard.
 
     The ensemble predicts the mean of its models' predictions. To unlearn a client,
@@ -81,11 +88,11 @@ def train_shards(
     *,
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
-) -> Shards:
+) -> ShardEnsemble:
     """Train one run per shard of a composition; finish the shards that an earlier call left."""
     _check_composition(whole)
     members = _members(shards, whole.federation.clients, whole.seed)
-    ensemble = Shards(Path(out), members, whole.federation, whole.task)
+    ensemble = ShardEnsemble(Path(out), members, whole.federation, whole.task)
     compositions = [_composition_of(whole, members, k) for k in range(len(members))]
     for k, composition in enumerate(compositions):
         check_shard(composition, k)
@@ -181,7 +188,7 @@ def _check_composition(whole: Composition) -> None:
         )
 
 
-def _record(ensemble: Shards, seed: int) -> None:
+def _record(ensemble: ShardEnsemble, seed: int) -> None:
     """Write ``shards.json``; raises if the folder has another ensemble, or a run."""
     document = {
         "format": FORMAT,

@@ -19,7 +19,7 @@ from poise.core.errors import (
     require,
 )
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.samples import Shards as Samples
+from poise.core.samples import Shards
 from poise.core.types import Floats
 from poise.core.vectors import Stack
 from poise.ledger.run import Run, open_run
@@ -34,14 +34,14 @@ from poise.unlearning.retraining import composition_of
 FILE = "shards.json"
 FORMAT = 1
 BLOCK = 1024
-"""Samples that the ensemble predicts at once."""
+"""Shards that the ensemble predicts at once."""
 
 Members: TypeAlias = tuple[tuple[int, ...], ...]
 """The clients of every shard, numbered as in the federation, in ascending order."""
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardEnsemble:
     """An ensemble of runs on disjoint shards of a federation.
 
     Attributes:
@@ -156,7 +156,7 @@ def _mean_prediction(
 def _right(
     oracle: SampleOracle,
     models: Sequence[torch.Tensor],
-    held_out: Samples,
+    held_out: Shards,
     positions: torch.Tensor,
 ) -> int:
     """Return how many samples at these positions the ensemble predicts right."""
@@ -169,7 +169,7 @@ def open_shards(
     path: str | Path,
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
-) -> Shards:
+) -> ShardEnsemble:
     """Open the ensemble in a folder.
 
     Args:
@@ -187,7 +187,7 @@ def open_shards(
                 f"{place} has no run: the training of {folder} is not finished",
                 "repeat the command, or the call of poise.shards, that began it",
             )
-    return Shards(folder, members, federation, task)
+    return ShardEnsemble(folder, members, federation, task)
 
 
 def holds_shards(path: object) -> TypeGuard[str | Path]:
@@ -195,16 +195,16 @@ def holds_shards(path: object) -> TypeGuard[str | Path]:
     return isinstance(path, str | Path) and (Path(path) / FILE).exists()
 
 
-def ensemble_in(given: Run | Shards | str | Path, method: str) -> Shards:
+def ensemble_in(given: Run | ShardEnsemble | str | Path, method: str) -> ShardEnsemble:
     """Return the ensemble that a request names; raises for a run, and for another method."""
-    if isinstance(given, Shards) or holds_shards(given):
+    if isinstance(given, ShardEnsemble) or holds_shards(given):
         require(
             method == "shards",
             f"{method}: this is an ensemble of shards, not a run",
             "use method='shards' (--method shards)",
             where="method",
         )
-        return given if isinstance(given, Shards) else open_shards(given)
+        return given if isinstance(given, ShardEnsemble) else open_shards(given)
     raise InvalidOption(
         f"shards: {given!s} is no ensemble of shards",
         "train one with poise.shards (poise run FILE --shards K), or use method='scratch'",
@@ -251,11 +251,13 @@ def finished_requests(path: Path) -> list[Request]:
     return found
 
 
-def touched(ensemble: Shards, clients: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def touched(
+    ensemble: ShardEnsemble, clients: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
     """Return the shards that hold clients, with the clients' numbers inside the shard."""
-    found = {}
+    holding = {}
     for k, members in enumerate(ensemble.members):
         local = tuple(i for i, client in enumerate(members) if client in set(clients))
         if local:
-            found[k] = local
-    return found
+            holding[k] = local
+    return holding

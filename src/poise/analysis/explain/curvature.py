@@ -43,7 +43,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Curvature:
+class CurvatureEstimate:
     """L and mu as constants, and a bound of L for each client."""
 
     smoothness: Constant
@@ -53,12 +53,12 @@ class Curvature:
 
 def curvature_of(
     clients: Clients, points: list[Vector], kind: str | None, decay: float
-) -> Curvature:
+) -> CurvatureEstimate:
     """L by power iteration at these points, or a global bound if known; and mu."""
     sampled = _within_budget(clients)
     if sampled is None:
         unknown = Constant(nan, nan, nan, "a Hessian of this model takes too long")
-        return Curvature(unknown, unknown, torch.ones(len(clients.numbers)))
+        return CurvatureEstimate(unknown, unknown, torch.ones(len(clients.numbers)))
     at = (
         torch.stack([largest_eigenvalues(sampled, w) for w in points]).max(dim=0).values
     )
@@ -70,7 +70,7 @@ def curvature_of(
             (largest - largest_eigenvalues(sampled, points[0], shift=largest)).min()
         )
         how = f"{where}; the Hessian is constant"
-        return Curvature(
+        return CurvatureEstimate(
             Constant(largest, largest, largest, how),
             Constant(least, least, least, how),
             at,
@@ -83,10 +83,10 @@ def curvature_of(
         mu = Constant(0.0, 0.0, 0.0, "convex, but not strongly: no weight decay")
         if decay > 0:
             mu = Constant(decay, decay, largest, "weight decay of the solver")
-        return Curvature(Constant(most, largest, most, how), mu, each)
+        return CurvatureEstimate(Constant(most, largest, most, how), mu, each)
     unknown = Constant(nan, nan, nan, "the task does not declare convexity")
     how = f"{where}, {len(sampled.numbers)} clients; it may be larger at other models"
-    return Curvature(Constant(largest, largest, inf, how), unknown, at)
+    return CurvatureEstimate(Constant(largest, largest, inf, how), unknown, at)
 
 
 def _within_budget(clients: Clients) -> Clients | None:

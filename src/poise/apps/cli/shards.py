@@ -17,7 +17,7 @@ from poise.training import compose
 from poise.unlearning.request import checked_clients
 from poise.unlearning.shard_requests import UnlearnedShards, fulfil_shards
 from poise.unlearning.shard_training import train_shards
-from poise.unlearning.shards import Shards, ensemble_in, touched
+from poise.unlearning.shards import ShardEnsemble, ensemble_in, touched
 
 
 def run_shards(
@@ -34,7 +34,7 @@ def run_shards(
     experiment = load(file, overrides)
     backend = backend_options.backend_for(experiment)
     folder = out or unused_folder(Path("runs") / experiment.name)
-    ensembles: list[Shards] = []
+    ensembles: list[ShardEnsemble] = []
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         for seed in parse_seeds(seeds) if seeds else experiment.seeds:
             whole = compose(experiment, seed)
@@ -58,13 +58,13 @@ def run_shards(
     _show_ensembles(ensembles, json)
 
 
-def _show_ensembles(ensembles: list[Shards], json: bool) -> None:
+def _show_ensembles(ensembles: list[ShardEnsemble], json: bool) -> None:
     """Print the shards and the accuracy of every ensemble."""
     if json:
         print_json({"ensembles": [_as_data(ensemble) for ensemble in ensembles]})
         return
     for ensemble in ensembles:
-        table = Table(title="Shards", title_justify="left")
+        table = Table(title="ShardEnsemble", title_justify="left")
         for column in ("shard", "clients", "rounds"):
             table.add_column(column)
         for k, run in zip(ensemble.live, ensemble.runs, strict=True):
@@ -77,7 +77,7 @@ def _show_ensembles(ensembles: list[Shards], json: bool) -> None:
         remark(str(ensemble.path))
 
 
-def _as_data(ensemble: Shards) -> dict[str, Any]:
+def _as_data(ensemble: ShardEnsemble) -> dict[str, Any]:
     return {
         "path": str(ensemble.path),
         "members": [list(shard) for shard in ensemble.members],
@@ -86,7 +86,7 @@ def _as_data(ensemble: Shards) -> dict[str, Any]:
     }
 
 
-def _accuracy(ensemble: Shards) -> float | None:
+def _accuracy(ensemble: ShardEnsemble) -> float | None:
     """Return the accuracy on the held-out samples; None for a task without accuracy."""
     if not all("accuracy" in run.metrics for run in ensemble.runs if run.rounds):
         return None
@@ -116,7 +116,7 @@ def request_shards(
     _show_result(done, command, json)
 
 
-def _cost(ensemble: Shards, clients: tuple[int, ...]) -> dict[str, Any]:
+def _cost(ensemble: ShardEnsemble, clients: tuple[int, ...]) -> dict[str, Any]:
     """Return the shards that a request would retrain, and for how many rounds."""
     gone = {*ensemble.unlearned, *clients}
     held = touched(ensemble, clients)
