@@ -92,6 +92,7 @@ def starting(rounds: int, width: int, clients: int) -> None:
             target=0.0,
             min_rounds=1,
             max_rounds=1,
+            heuristic=True,
             federation=fed,
             task=task,
             callbacks=[
