@@ -87,7 +87,7 @@ def transport_to(grid: Different) -> Transport:
 
 def ask(grid: Different, batch_size: int | None = None) -> Curvature | None:
     request = CurvatureRequest("logistic", batch_size)
-    return request.ask(transport_to(grid), 1.0, np.arange(len(grid.node_data)))
+    return request.ask(transport_to(grid), 1.0, members=np.arange(len(grid.node_data)))
 
 
 def with_ones(samples: Any) -> np.ndarray:
@@ -120,7 +120,9 @@ def test_least_squares_report_mu_too() -> None:
     fed = poise.federation((x, y), [np.arange(20), np.arange(20, 60)], 2, test=(x, y))
     grid = Different([NodeData(c, fed.shards([c])) for c in range(2)], OPEN)
     transport = transport_to(grid)
-    found = CurvatureRequest("least-squares", None).ask(transport, 1.0, np.arange(2))
+    found = CurvatureRequest("least-squares", None).ask(
+        transport, 1.0, members=np.arange(2)
+    )
     held = [with_ones(h.shard.arrays()[0]) for h in grid.node_data]
     spectra = [np.linalg.eigvalsh(2 * rows.T @ rows / len(rows)) for rows in held]
     assert found is not None
@@ -189,7 +191,7 @@ def test_a_node_that_does_not_answer_is_named(grid: Different) -> None:
     grid.away.append(1)
     request = CurvatureRequest("logistic", None)
     with pytest.warns(UserWarning, match="client 1 was asked for it and sent nothing"):
-        assert request.ask(transport_to(grid), 0.05, np.arange(N)) is None
+        assert request.ask(transport_to(grid), 0.05, members=np.arange(N)) is None
 
 
 # certificates ----------------------------------------------------------------------

@@ -28,7 +28,7 @@ class CurvatureRequest:
     batch_size: int | None
 
     def ask(
-        self, transport: Transport, patience: float, members: Ints
+        self, transport: Transport, patience: float, *, members: Ints
     ) -> Curvature | None:
         """Return bounds for all nodes; None, with a warning, if a node sends none.
 

@@ -16,7 +16,7 @@ from poise.apps.deploy.remote_federation import Remote, check_registered
 from poise.backends.flower.messages import NodeMessage, printable
 from poise.backends.flower.transport import Transport, current
 from poise.config.experiment import Experiment
-from poise.core.curvature import ConvexKind, Curvature
+from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption, UpdateRefused, require
 from poise.core.parts import describe
 from poise.core.samples import Shards
@@ -78,11 +78,8 @@ def registered_federation(
         # `current` is the transport at the time of the request
         return request_directions(current(), patience, size)
 
-    def request_bounds(
-        members: Ints, kind: ConvexKind, batch_size: int | None
-    ) -> Curvature | None:
-        request = CurvatureRequest(kind, batch_size)
-        return request.ask(current(), patience, members)
+    def request_bounds(request: CurvatureRequest, members: Ints) -> Curvature | None:
+        return request.ask(current(), patience, members=members)
 
     chosen = None
     if excluded:

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from poise.apps.deploy.node_curvature import CurvatureRequest
 from poise.apps.deploy.node_data import placeholder_samples
-from poise.core.curvature import ConvexKind, Curvature
+from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.protocols import Oracle
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.tasks.oracle import SampleOracle
 
-RequestBounds = Callable[[Ints, ConvexKind, int | None], Curvature | None]
+RequestBounds = Callable[[CurvatureRequest, Ints], Curvature | None]
 
 NO_DATA = "use parts that need only updates"
 # keys of [data] that do not affect a node's samples
@@ -148,7 +149,7 @@ class Remote:
         kind = oracle.convex if isinstance(oracle, SampleOracle) else None
         if kind is None or self.bounds is None:
             return None
-        return self.bounds(self.members, kind, batch_size)
+        return self.bounds(CurvatureRequest(kind, batch_size), self.members)
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
         """The federation without these clients; others keep their order (`members`)."""
