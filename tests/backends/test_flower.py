@@ -55,8 +55,11 @@ def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) ->
         json.loads(line)
         for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()
     ]
-    assert [line["kind"] for line in lines[:3]] == ["hello", "work", "work"]
+    kinds = [line["kind"] for line in lines[:4]]
+    assert kinds == ["hello", "curvature", "work", "work"]
+    assert "curvature = false" in lines[1]["refused"]
     assert set(lines[2]["left"]) == {
+        "alters",
         "boot",
         "client",
         "loss_before",

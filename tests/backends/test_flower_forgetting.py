@@ -62,6 +62,7 @@ OPTIONS: dict[str, Any] = {
     "max_rounds": 4,
     "out": None,
     "held_out": False,
+    "noise": "seeded",
 }
 
 
@@ -141,7 +142,7 @@ def bureau(tmp_path: Path) -> Bureau:
         NodeData(c, fed.shards([c]), {**(fed.spec or {}), "client": c})
         for c in range(N)
     ]
-    return Bureau(tmp_path, Trying(held, Policy(metrics=True)))
+    return Bureau(tmp_path, Trying(held, Policy(metrics=True, curvature=True)))
 
 
 @pytest.mark.parametrize("method", ["sifu", "scratch"])
@@ -238,7 +239,7 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(
     bureau: Bureau,
 ) -> None:
     there = bureau.run("there")
-    bureau.grid.policy = Policy(metrics=False)
+    bureau.grid.policy = Policy(metrics=False, curvature=True)
     with pytest.raises(
         UpdateRefused, match=r"client 0 does not take part: .*train_accuracy"
     ) as caught:

@@ -37,7 +37,12 @@ LEAVES, LIES = 2, 1
 TEXT = WHOLE.replace(
     "rounds = 6", "rounds = 2"
 )  # a round costs a new process on every node
-REQUEST: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
+REQUEST: dict[str, Any] = {
+    "target": 0.1,
+    "min_rounds": 1,
+    "max_rounds": 1,
+    "noise": "seeded",
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,7 @@ def hospital(
     )
     for client in range(4):
         (made.node(client) / "policy.toml").write_text(
-            tomli_w.dumps(Policy(metrics=True).table())
+            tomli_w.dumps(Policy(metrics=True, curvature=True).table())
         )
     control.up(made.path, nodes=False, seconds=300)
     verb = [
@@ -88,6 +93,8 @@ def test_a_node_that_left_is_forgotten_on_the_others(
 ) -> None:
     deployed, nodes = hospital
     there = jobs.run_deployed(parse(TEXT), deployed.path, tmp_path / "there")[0]
+    fast = TEXT.replace("lr = 0.05", "lr = 0.2").replace("rounds = 2", "rounds = 1")
+    too_fast = jobs.run_deployed(parse(fast), deployed.path, tmp_path / "fast")[0]
     nodes[LEAVES].send_signal(signal.SIGTERM)
     assert nodes[LEAVES].wait(60) == 0
     before = journal(deployed, LEAVES)
@@ -109,10 +116,21 @@ def test_a_node_that_left_is_forgotten_on_the_others(
             <= 1e-6
         )
         assert made.path is not None
-        poise.unlearning.verify(made.path, there.path)
+        found = call("verify", made.path, "--run", there.path)
+        assert found.code == 0, found.err
+        grounds = made.certificate["grounds"]
+        assert grounds["not proved"] == []
+        assert made.certificate["guarantee"]["promised"] is True
+        if method == "sifu":
+            assert grounds["checked"] == local.certificate["grounds"]["checked"]
+            assert grounds["checked"]["eta L"] <= 1
+    to = ("--to", deployed.path, "--client", LEAVES)
+    refused = call("deploy", "unlearn", too_fast.path, *to)
+    assert refused.code == 2
+    assert "eta = 0.2 is above 1/L" in refused.err
     assert journal(deployed, LEAVES) == before
     stays = journal(deployed, 3)
-    assert {line["kind"] for line in before} == {"hello", "work"}
+    assert {line["kind"] for line in before} == {"hello", "curvature", "work"}
     assert {line["kind"] for line in stays if line["time"] > before[-1]["time"]} >= {
         "hello",
         "work",

@@ -145,9 +145,9 @@ def nodes(**more: Any) -> Nodes:
 
 def trained(grid: Nodes, **more: Any) -> Any:
     fed = federation()
-    remote = Remote(
-        [h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec
-    )
+    alters = {"alters": grid.policy.alters}
+    registered = [{**h.facts(), **alters} for h in grid.node_data]
+    remote = Remote(registered, "size", fed.test_shard, fed.spec)
     task = more.pop("task", TASK)
     transport = Transport(
         grid, {h.client: 100 + h.client for h in grid.node_data}, "run", task, "a" * 32

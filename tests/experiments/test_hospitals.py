@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 import poise
 from poise.apps.deploy.fault_injection import FaultInjection
+from poise.apps.deploy.folder import read_toml
 from poise.apps.deploy.node_data import open_node_data
+from poise.apps.deploy.policy import Policy
 from poise.config.experiment import load
 from poise.core.errors import PoiseError
 from poise.data import listing
@@ -79,6 +82,23 @@ def test_the_experiments_train(example: Any, method: str) -> None:
         )
         assert run.metric("accuracy")[-1] > 0.7  # who always says "sick" has 0.52
         assert run.bytes_up.sum() > 0
+
+
+def test_the_certificate_has_its_curvature(example: Any, tmp_path: Path) -> None:
+    need_data()
+    table = Policy(min_cohort=3).table()
+    (tmp_path / "policy.toml").write_text(tomli_w.dumps(table))
+    example.allow_curvature(tmp_path)
+    assert Policy.of(read_toml(tmp_path / "policy.toml")) == Policy(
+        min_cohort=3, curvature=True
+    )
+    solver = parts_in(load(EXAMPLE / "fedavg.toml")).solver
+    patients = [
+        np.hstack([x, np.ones((len(x), 1))])
+        for x, _ in (example.hospitals()[site] for site in example.SITES)
+    ]
+    largest = max((x.astype(float) ** 2).sum(axis=1).max() / 2 for x in patients)
+    assert solver.rate(0) * largest <= 1
 
 
 def test_a_node_misbehaves_for_a_while_only(example: Any, tmp_path: Path) -> None:

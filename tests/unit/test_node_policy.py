@@ -117,7 +117,11 @@ def test_only_what_is_listed_leaves() -> None:
     }
     for kind, names in LEAVES.items():
         told, vectors = outgoing(
-            Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1)
+            Policy(metrics=True, graph=True, curvature=True),
+            kind,
+            facts,
+            [updates(2.0)],
+            np.ones(1),
         )
         assert set(told) == set(names)
         assert [v[UPDATE].tolist() for v in vectors] == {
@@ -127,6 +131,8 @@ def test_only_what_is_listed_leaves() -> None:
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
+    told, _ = outgoing(Policy(), "curvature", facts)
+    assert not {"smoothness", "convexity"} & set(told)
     assert outgoing(Policy(), "graph", facts, direction=np.ones(1))[1] == []
 
 
@@ -183,6 +189,7 @@ def test_a_node_answers_with_its_own_data() -> None:
     )
     done = answer(request("work", reports=["loss_after"]), NodeContext(mine, Policy()))
     assert set(done.facts) == {
+        "alters",
         "boot",
         "client",
         "loss_after",
@@ -213,6 +220,7 @@ def test_a_node_answers_with_its_own_data() -> None:
         (request("hello", metrics=["client_loss"]), PolicyRefused, "metrics = false"),
         (request("measure", metrics=["loss"]), PolicyRefused, "metrics = false"),
         (request("hello", graph=True), PolicyRefused, "graph = false"),
+        (request("curvature", batch_size=8), PolicyRefused, "curvature = false"),
         (
             request("graph"),
             PolicyRefused,

@@ -500,3 +500,23 @@ def test_every_promise_of_a_server_is_needed(
 
     gaps = ground(replace(PLAIN, server=Promising())).gaps
     assert (not gaps) == proved
+
+
+# deployments --------------------------------------------------------------------------------------
+
+
+def test_nodes_are_trusted_with_their_curvature() -> None:
+    on_nodes = replace(PLAINLY, on_nodes=True)
+    assert ground(PLAIN, conditions=on_nodes).gaps == ()
+    (assumed,) = ground(PLAIN, conditions=on_nodes).assumed
+    assert "every node reported the curvature of its loss truthfully" in assumed
+    unknown = replace(on_nodes, curvature=None)
+    (gap,) = ground(PLAIN, conditions=unknown).gaps
+    assert "or a node did not report it" in gap
+    assert assumed not in ground(PLAIN, conditions=unknown).assumed
+
+
+def test_altered_updates_are_no_gradient_steps() -> None:
+    altered = replace(PLAINLY, on_nodes=True, altered=True)
+    (gap,) = ground(PLAIN, conditions=altered).gaps
+    assert gap.startswith("nodes clip updates or add noise to them")

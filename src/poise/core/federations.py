@@ -110,6 +110,15 @@ class HasPublicMean(Protocol):
 
 
 @runtime_checkable
+class KnowsAltered(Protocol):
+    """A federation that knows which clients clip their updates or add noise to them."""
+
+    @property
+    def altered(self) -> tuple[int, ...]:
+        """These clients, by their numbers in the whole federation."""
+
+
+@runtime_checkable
 class SendsMessages(Protocol):
     """A federation whose clients compute their messages for the similarity graph."""
 

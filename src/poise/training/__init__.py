@@ -7,6 +7,7 @@ begins a run, `resume` continues it.
 
 from poise.engine.local_work import BackendPart
 from poise.training.composition import (
+    ALTERED,
     OF_CLIENTS,
     Composition,
     Prepared,
@@ -19,6 +20,7 @@ from poise.training.experiment_files import (
     compose,
     experiment_of,
     federation_in,
+    on_nodes,
     parts_in,
     recorded,
 )
@@ -33,6 +35,7 @@ from poise.training.operation import (
 from poise.training.slots import composed, slot
 
 __all__ = [
+    "ALTERED",
     "NODES",
     "OF_CLIENTS",
     "BackendPart",
@@ -45,6 +48,7 @@ __all__ = [
     "federation_in",
     "fit",
     "never",
+    "on_nodes",
     "parts_in",
     "prepare",
     "recorded",

@@ -26,6 +26,7 @@ from poise.core.federations import (
     HasDigest,
     HasMembers,
     HasPublicMean,
+    KnowsAltered,
     ReadableFederation,
     SendsMessages,
     TaskLike,
@@ -49,6 +50,9 @@ from poise.training.limits import with_limit
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """Prefixes of metrics that are measured for each client."""
+
+ALTERED = "altered"
+"""The entry of the ledger with the clients that clip their updates or add noise to them."""
 
 TABLE_LIMIT = 10_000  # the ledger keeps no table of more clients than this
 
@@ -193,14 +197,18 @@ class Composition:
         """Return the contraction of a local step that sensitivities may count on."""
         return budget.contraction(self.parts.solver, self.curvature)
 
+    @property
+    def plans_unlearning(self) -> bool:
+        """Whether the run keeps models, or declares a guarantee, for later unlearning."""
+        return self.unlearning is not None or self.options.keep != "last"
+
     def with_curvature(self, oracle: Oracle) -> Composition:
         """Return the composition with the curvature that guarantees of unlearning need.
 
         A run that keeps no models for unlearning does without: `poise.unlearn` then
         measures the curvature.
         """
-        planned = self.unlearning is not None or self.options.keep != "last"
-        if not planned or self.federation.on_demand:
+        if not self.plans_unlearning or self.federation.on_demand:
             return self
         known = curvature_of(self.federation, oracle, self.parts.solver.batch_size)
         return replace(self, curvature=known)
@@ -302,6 +310,8 @@ class Composition:
             meta.update(self.curvature.facts())
         if isinstance(self.federation, HasPublicMean) and self.federation.public_mean:
             meta["public mean"] = self.federation.public_mean
+        if isinstance(self.federation, KnowsAltered) and self.federation.altered:
+            meta[ALTERED] = json.dumps(self.federation.altered)
         if self.options.keep_updates:
             meta["keep_updates"] = True
         omniscient = {

@@ -28,6 +28,13 @@ NODES = "nodes"
 """The source of an experiment whose data are on the nodes of a deployment."""
 
 
+def on_nodes(experiment: Experiment) -> bool:
+    """Return whether the clients of an experiment are nodes: it names the backend ``flower``."""
+    backend = experiment.table("run").get("backend")
+    name = backend.get("name") if isinstance(backend, Mapping) else backend
+    return bool(name == "flower")
+
+
 def compose(
     experiment: Experiment,
     seed: int,

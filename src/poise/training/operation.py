@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,7 +48,7 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import Ledger
 from poise.ledger.summary import REQUEST
 from poise.privacy.budget import Budget
-from poise.training.composition import Composition, Prepared, prepare
+from poise.training.composition import ALTERED, Composition, Prepared, prepare
 from poise.training.experiment_files import compose, recorded
 from poise.training.slots import composed, slot
 
@@ -173,7 +174,7 @@ def begin(
     state = engine.initial(prepared.oracle, prepared.plan)
     if start is not None:
         state = _starting_from(start, state)
-        composition = composition.with_options(
+        composition = prepared.composition.with_options(
             start=content_hash({"theta": state.theta})
         )
         prepared = replace(prepared, composition=composition)
@@ -266,6 +267,7 @@ def resume_run(
             )
         _refuse_other_experiment(recorded_meta["experiment"], composition)
         state = _state_at(restart, prepared, ledger)
+        _record_altered(ledger, recorded_meta, now=meta)
         if meta["experiment"] != recorded_meta["experiment"]:
             ledger.set_experiment(meta["experiment"])
         personal = {
@@ -283,6 +285,16 @@ def resume_run(
         history.resume(restart.records, restart.client_states, restart.server)
         hooks = RunHooks(tuple(callbacks), stop)
         return _run_rounds(prepared, ledger, state, history=history, hooks=hooks)
+
+
+def _record_altered(
+    ledger: Ledger, recorded_meta: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Record clients that have begun to clip their updates, or to add noise, since the start."""
+    before = set(json.loads(recorded_meta.get(ALTERED, "[]")))
+    both = before | set(json.loads(now.get(ALTERED, "[]")))
+    if both != before:
+        ledger.set(ALTERED, json.dumps(sorted(both)))
 
 
 def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.State:

@@ -22,6 +22,7 @@ from poise.ledger.files import write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
+from poise.training import ALTERED
 from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, owners_of
 from poise.unlearning.methods import CERTIFIED, COMPLETE, sensitivity_along
@@ -279,7 +280,7 @@ def evidence(run: Run) -> dict[str, Any]:
     for key in FACTS:
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
     for key in sorted(run.meta):
-        if key in ("groups", "public mean") or key.startswith("curvature "):
+        if key in ("groups", "public mean", ALTERED) or key.startswith("curvature "):
             facts.update(f"{key}={run.meta[key]}\n".encode())
     for name in ("sizes", "importance", "optimism"):
         facts.update(name.encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from poise.core.protocols import Solver
 from poise.core.traits import ServerTraits, SolverTraits, traits_of
 from poise.engine.plan import Parts
 from poise.ledger.run import Run
+from poise.training import ALTERED, experiment_of, on_nodes
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,16 @@ class Conditions:
         one_step: whether every client made at most one step per round.
         overshoots: whether the coefficients of a round, times the server's rate, added
             up to more than 1, or one was negative.
+        on_nodes: whether the clients are nodes of a deployment, which report L.
+        altered: whether nodes clipped updates or added noise to them.
     """
 
     curvature: Curvature | None
     rate: float
     one_step: bool
     overshoots: bool
+    on_nodes: bool = False
+    altered: bool = False
 
     @property
     def needs_quadratics(self) -> bool:
@@ -61,14 +66,19 @@ class Conditions:
 
 
 def conditions_of(
-    runs: Iterable[tuple[Run, int]], parts: Parts, curvature: Curvature | None
+    runs: Sequence[tuple[Run, int]], parts: Parts, curvature: Curvature | None
 ) -> Conditions:
-    """Return the conditions of a training and its branches, each with a number of rounds."""
+    """Return the conditions of a training and its branches, each with a number of rounds.
+
+    The training is the first of the runs.
+    """
     lr = traits_of(parts.server, ServerTraits).rate or 1.0
     rate = parts.solver.rate(0)
     most_steps = 0
     overshoots = False
+    altered = False
     for run, rounds in runs:
+        altered = altered or ALTERED in run.meta
         contributions = run.contributions[run.contributions["round"] < rounds]
         if not len(contributions):
             continue
@@ -79,5 +89,10 @@ def conditions_of(
         most_steps = max(most_steps, int(contributions["steps"].max()))
         rate = max(rate, *(parts.solver.rate(n) for n in range(rounds)))
     return Conditions(
-        curvature, rate=float(rate), one_step=most_steps <= 1, overshoots=overshoots
+        curvature,
+        rate=float(rate),
+        one_step=most_steps <= 1,
+        overshoots=overshoots,
+        on_nodes=on_nodes(experiment_of(runs[0][0])),
+        altered=altered,
     )

@@ -13,7 +13,7 @@ from poise.config.unlearn_request import Guarantee
 from poise.core.curvature import Curvature
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget, UnlearningPlan
-from poise.training import experiment_of, parts_in
+from poise.training import experiment_of, on_nodes, parts_in
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import Histories, require_ended
 from poise.unlearning.methods import (
@@ -144,7 +144,8 @@ def _gaps(histories: Histories, method: str, budget: Budget) -> tuple[str, ...]:
 
 def _known_curvature(run: Run, experiment: Experiment) -> Curvature | None:
     """Return the curvature that a training recorded, or measure it on data by name."""
-    if {"data", "task"} <= set(experiment.tables):
+    named = {"data", "task"} <= set(experiment.tables)
+    if named and not on_nodes(experiment):
         return training_curvature(run, composition_of(run))
     return Curvature.recorded(run.meta)
 

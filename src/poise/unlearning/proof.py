@@ -44,6 +44,10 @@ QUADRATIC_OVERSHOOT = (
     "in rounds whose coefficients add up to more than 1, every client's local work is "
     "that of a quadratic loss [Fraboni 2023, Ass. 5.1]"
 )
+TRUTHFUL = (
+    "every node reported the curvature of its loss truthfully, and its updates are the "
+    "requested steps on its data"
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,10 @@ def grounds(
         gaps.append(
             "clients keep entries of the model to themselves; the theorem has one model"
         )
+    if conditions.altered:
+        gaps.append(
+            "nodes clip updates or add noise to them: such an update is no gradient step"
+        )
     if parts.attacks:
         gaps.append("attacks: what dishonest clients send is no gradient step")
     if budget.calibration == "classical" and budget.epsilon >= 1:
@@ -122,6 +130,8 @@ def _assumptions(parts: Parts, conditions: Conditions) -> list[str]:
         assumed.append(QUADRATIC)
     elif conditions.needs_quadratics:
         assumed.append(QUADRATIC_OVERSHOOT)
+    if conditions.on_nodes and conditions.curvature is not None:
+        assumed.append(TRUTHFUL)
     draws = traits_of(parts.sampler, SamplerTraits)
     independent = draws.independent and not draws.data_dependent
     if not draws.selects_everyone and not independent:
@@ -147,6 +157,13 @@ def _curvature_gaps(
 ) -> list[str]:
     """Return the gaps of the learning rate and of the declared strong convexity."""
     known = conditions.curvature
+    if known is None and conditions.on_nodes:
+        return [
+            (
+                "L, the largest curvature of a client's loss, is unknown: the task is not "
+                "convex, or a node did not report it; the proof needs eta <= 1/L"
+            )
+        ]
     if known is None:
         return [
             (

@@ -68,12 +68,14 @@ def context_of(
     """Compose the run without the clients of a request; raise where it cannot be retrained."""
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
-    if federation is None and isinstance(backend, HasName) and backend.name == "flower":
+    on_nodes = isinstance(backend, HasName) and backend.name == "flower"
+    if on_nodes and federation is None:
         raise InvalidOption(
             "the clients of this run are nodes of a deployment",
             "use `poise deploy unlearn RUN --to DIR`",
         )
-    _require_same_data(histories.root, whole.federation)
+    if not on_nodes:  # unlearned nodes do not register again; the others are compared
+        _require_same_data(histories.root, whole.federation)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,14 @@ from poise.apps.deploy.client_state_store import ClientStateStore
 from poise.apps.deploy.fault_injection import FaultInjection
 from poise.apps.deploy.folder import BOOT, NODE, read_toml
 from poise.apps.deploy.node_data import NodeData, open_node_data
-from poise.apps.deploy.policy import GRAPH, Outgoing, Policy, PolicyRefused, outgoing
+from poise.apps.deploy.policy import (
+    CURVATURE,
+    GRAPH,
+    Outgoing,
+    Policy,
+    PolicyRefused,
+    outgoing,
+)
 from poise.backends.flower.messages import FlowerMessage, NodeMessage, TensorBytes
 from poise.backends.flower.reply_checks import tensor_name
 from poise.core.algorithm_state import AlgorithmState, PersonalModels
@@ -49,6 +56,7 @@ JOURNALED = (
     "reports",
     "metrics",
     "graph",
+    "batch_size",
 )
 
 
@@ -187,9 +195,12 @@ def _register(request: NodeMessage, context: NodeContext) -> Outgoing:
     context.policy.allow_channel(
         build("channel", plan.get("channel", {"name": "plain"}))
     )
-    return outgoing(
-        context.policy, "hello", {**node_data.facts(), "boot": context.boot}
-    )
+    facts = {
+        **node_data.facts(),
+        "boot": context.boot,
+        "alters": context.policy.alters,
+    }
+    return outgoing(context.policy, "hello", facts)
 
 
 def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
@@ -236,6 +247,7 @@ def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
         "samples": node_data.samples,
         "steps": int(done[0].steps[0]),
         "boot": context.boot,
+        "alters": context.policy.alters,
     }
     for name in LOSS_REPORTS & reports:
         reply_facts[name] = [float(vars(arrivals)[name][0]) for arrivals in done]
@@ -372,6 +384,21 @@ def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
     )
 
 
+def _curvature(request: NodeMessage, context: NodeContext) -> Outgoing:
+    """L and mu of the task on the node's data, for batches of the requested size."""
+    if not context.policy.curvature:
+        raise PolicyRefused(f"its policy does not allow {CURVATURE}")
+    facts = request.facts
+    batch_size = facts["batch_size"]
+    if batch_size is not None and not (type(batch_size) is int and batch_size >= 1):
+        raise UpdateRefused("batch_size must be a whole number above 0, or none")
+    bounds = _bind_task(facts["task"], context.node_data).curvature(batch_size)
+    if bounds is None:
+        raise UpdateRefused("the task is not known to be convex: L is unknown")
+    reply_facts = {"client": context.node_data.client, **asdict(bounds)}
+    return outgoing(context.policy, "curvature", reply_facts)
+
+
 def _identify(request: NodeMessage, context: NodeContext) -> Outgoing:
     """The node's process, by which the server sees whether a silent node restarted."""
     facts = {"client": context.node_data.client, "boot": context.boot}
@@ -383,6 +410,7 @@ HANDLERS = {
     "work": _work,
     "measure": _measure,
     "graph": _graph,
+    "curvature": _curvature,
     "call": _identify,
 }
 

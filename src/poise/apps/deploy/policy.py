@@ -21,7 +21,7 @@ from poise.core.traits import ChannelTraits, traits_of
 from poise.core.types import Floats
 
 LEAVES = {
-    "hello": ("client", "samples", "shape", "classes", "data", "boot"),
+    "hello": ("client", "samples", "shape", "classes", "data", "boot", "alters"),
     "work": (
         "client",
         "versions",
@@ -31,14 +31,17 @@ LEAVES = {
         "loss_before",
         "loss_after",
         "boot",
+        "alters",
     ),
     "measure": ("client", "metrics"),
     "graph": ("client",),
+    "curvature": ("client", "kind", "smoothness", "convexity", "exact"),
     "call": ("client", "boot"),
 }
 """All facts that can leave a node, by kind of request. Beside them, only the updates of
 ``work`` and the direction of ``graph`` leave it."""
 
+CURVATURE = "bounds of the curvature of its loss (curvature = false)"
 GRAPH = "messages for the similarity graph (graph = false)"
 
 
@@ -62,6 +65,10 @@ class Policy:
             graph.
         graph_noise: standard deviation of Gaussian noise on each entry of that
             direction, which has length 1.
+        curvature: whether the node reports L and mu, bounds of the curvature of its
+            loss, for certificates of unlearning. L of a linear model is a multiple of
+            the largest eigenvalue of the second moments of its data; with batches, of
+            the largest squared length of a sample.
         clip: the node clips updates to this length; 0 for no clipping.
         noise: standard deviation of Gaussian noise on each entry of an update, in units
             of ``clip``.
@@ -81,6 +88,7 @@ class Policy:
     metrics: bool = False
     graph: bool = False
     graph_noise: float = 0.0
+    curvature: bool = False
     clip: float = 0.0
     noise: float = 0.0
 
@@ -91,7 +99,7 @@ class Policy:
                 type(value) is int and value >= 1,
                 f"policy: {name} must be a whole number above 0, not {value!r}",
             )
-        for name in ("losses", "metrics", "graph"):
+        for name in ("losses", "metrics", "graph", "curvature"):
             require(
                 isinstance(vars(self)[name], bool),
                 f"policy: {name} must be true or false",
@@ -113,6 +121,11 @@ class Policy:
             "policy: noise is in units of clip, which is 0",
             "for example clip = 1.0",
         )
+
+    @property
+    def alters(self) -> bool:
+        """Whether updates leave the node clipped or noisy: noise needs clipping."""
+        return self.clip > 0
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Policy:
@@ -213,6 +226,8 @@ def outgoing(
         withheld |= {"loss_before", "loss_after"}
     if not policy.metrics:
         withheld.add("metrics")
+    if not policy.curvature:
+        withheld |= {"smoothness", "convexity"}
     allowed = {
         name: facts[name]
         for name in LEAVES[kind]

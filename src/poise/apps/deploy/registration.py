@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from poise.apps.deploy.data_files import read_arrays
+from poise.apps.deploy.node_curvature import CurvatureRequest
 from poise.apps.deploy.node_graph import request_directions
 from poise.apps.deploy.remote_federation import Remote, check_registered
 from poise.backends.flower.messages import NodeMessage, printable
 from poise.backends.flower.transport import Transport, current
 from poise.config.experiment import Experiment
+from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption, UpdateRefused, require
 from poise.core.parts import describe
 from poise.core.samples import Shards
-from poise.core.types import Floats
+from poise.core.types import Floats, Ints
 from poise.data import federation as make_federation
 from poise.training import NODES, OF_CLIENTS, federation_in, parts_in
 
@@ -76,6 +78,9 @@ def registered_federation(
         # `current` is the transport at the time of the request
         return request_directions(current(), patience, size)
 
+    def request_bounds(request: CurvatureRequest, members: Ints) -> Curvature | None:
+        return request.ask(current(), patience, members=members)
+
     chosen = None
     if excluded:
         chosen = np.array(members)
@@ -84,6 +89,7 @@ def registered_federation(
         _importance_of(members, data.get("importance", "size"), nodes),
         graph=request_graph,
         chosen=chosen,
+        bounds=request_bounds,
     )
     if known is not None:
         return replace(remote, test_shard=known.test_shard, spec=known.spec)
@@ -153,6 +159,7 @@ def _register_nodes(
                 "classes": first["classes"],
                 "samples": gone[client],
                 "data": None,
+                "alters": False,
             }
     return [registrations[client] for client in sorted(transport.nodes)]
 
@@ -190,9 +197,11 @@ def _read_registration(
     )
     if reply.sender != node or not answers_request:
         raise UpdateRefused(f"client {client} sent a reply to another request")
-    return {
+    registration = {
         name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")
     }
+    # a node that does not say that its updates are unaltered may alter them
+    return {**registration, "alters": reply.facts.get("alters") is not False}
 
 
 def _load_held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:

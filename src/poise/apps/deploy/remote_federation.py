@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from poise.apps.deploy.node_curvature import CurvatureRequest
 from poise.apps.deploy.node_data import placeholder_samples
+from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, InvalidOption, require
+from poise.core.protocols import Oracle
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
+from poise.tasks.oracle import SampleOracle
+
+RequestBounds = Callable[[CurvatureRequest, Ints], Curvature | None]
 
 NO_DATA = "use parts that need only updates"
 # keys of [data] that do not affect a node's samples
@@ -37,6 +43,8 @@ class Remote:
         spec: the experiment's ``[data]``.
         graph: requests the nodes' directions for the similarity graph, (N, D); None if
             the graph is not available.
+        bounds: requests L and mu of these clients' losses (numbers in the deployment);
+            None if nodes cannot be asked.
         chosen: each client's number in the deployment, if clients have left; None:
             client i is node i.
     """
@@ -47,6 +55,7 @@ class Remote:
     spec: Mapping[str, Any] | None = None
     graph: Callable[[int], Floats] | None = None
     chosen: Ints | None = None
+    bounds: RequestBounds | None = None
 
     on_demand = False
     measured = False  # metrics on the nodes' data only if the experiment requests them
@@ -67,6 +76,15 @@ class Remote:
     def sizes(self) -> Ints:
         """Samples per client, as registered, (N,)."""
         return np.array([r["samples"] for r in self.registered], dtype=np.int64)
+
+    @property
+    def altered(self) -> tuple[int, ...]:
+        """Clients that clip their updates or add noise to them, by number in the deployment."""
+        return tuple(
+            int(member)
+            for member, facts in zip(self.members, self.registered, strict=True)
+            if facts.get("alters")
+        )
 
     @cached_property
     def importance(self) -> Floats:
@@ -124,6 +142,15 @@ class Remote:
             return self.graph(pool.vocabulary)
         return self.graph(math.prod(pool.shape))
 
+    def reported_curvature(
+        self, oracle: Oracle, batch_size: int | None
+    ) -> Curvature | None:
+        """L and mu over all nodes, as they report them; None if a node does not."""
+        kind = oracle.convex if isinstance(oracle, SampleOracle) else None
+        if kind is None or self.bounds is None:
+            return None
+        return self.bounds(CurvatureRequest(kind, batch_size), self.members)
+
     def without(self, clients: Sequence[int] | Ints) -> Remote:
         """The federation without these clients; others keep their order (`members`)."""
         gone = sorted({int(c) for c in clients})
@@ -151,9 +178,9 @@ class Remote:
         )
 
     def digest(self) -> str:
-        """A hash of the registrations; a resumed run must have the same."""
+        """A hash of the registered data; a resumed run must have the same."""
         facts: list[Any] = [
-            [dict(r) for r in self.registered],
+            [{k: v for k, v in r.items() if k != "alters"} for r in self.registered],
             np.asarray(self.importance).tolist(),
         ]
         if self.chosen is not None:

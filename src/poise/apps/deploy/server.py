@@ -30,6 +30,7 @@ from poise.training import (
     Composition,
     begin,
     compose,
+    on_nodes,
     recorded,
     refuse_branch,
     resume_run,
@@ -164,7 +165,7 @@ class DeployedJob:
         assert root.path is not None
         assert sizes is not None
         experiment = recorded(root.path)
-        if not _on_nodes(experiment):
+        if not on_nodes(experiment):
             raise InvalidOption(
                 f"{root.path} was not trained on nodes",
                 f"poise unlearn {root.path} --clients …",
@@ -207,6 +208,13 @@ class DeployedJob:
         composition = compose(experiment, seed, federation).with_options(
             backend=backend
         )
+        if federation.altered and composition.plans_unlearning:
+            clients = ", ".join(map(str, federation.altered))
+            warnings.warn(
+                f"the policies of clients {clients} clip updates or add noise to them: "
+                "later unlearning has no guarantee",
+                stacklevel=2,
+            )
         if "bad_updates" not in experiment.table("run"):
             # by default, the mistake of one node does not end the run
             composition = composition.with_options(bad_updates="drop")
@@ -226,17 +234,9 @@ def _path(run: Run) -> Path:
 def _backend(experiment: Experiment) -> Flower:
     """The backend ``flower`` with the experiment's options, or with defaults."""
     backend = experiment.table("run").get("backend")
-    if isinstance(backend, Mapping) and _on_nodes(experiment):
+    if isinstance(backend, Mapping) and on_nodes(experiment):
         return Flower(**{k: v for k, v in backend.items() if k != "name"})
     return Flower()
-
-
-def _on_nodes(experiment: Experiment) -> bool:
-    """Whether the experiment names the backend ``flower``."""
-    backend = experiment.table("run").get("backend")
-    if isinstance(backend, Mapping):
-        backend = backend.get("name")
-    return bool(backend == "flower")
 
 
 def _check_sizes(federation: Remote, sizes: Ints) -> None:

@@ -26,6 +26,7 @@ from poise.backends.flower.transport import PAUSE, Outbox, Transport, current
 from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
+from poise.core.federations import KnowsAltered
 from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
 from poise.core.protocols import Owners, WorkOrder
@@ -213,8 +214,12 @@ class FlowerNodes:
     ) -> WorkRequest:
         """The expectations that the client's reply must meet."""
         steps = int(self.local.solver.steps_for(self.clients.sizes[[client]])[0])
+        number = self.transport.number(client)
+        may_alter = True
+        if isinstance(self.clients, KnowsAltered):
+            may_alter = number in self.clients.altered
         return WorkRequest(
-            client=self.transport.number(client),
+            client=number,
             node=self.transport.nodes[client],
             nonce=secrets.token_hex(16),
             versions=tuple(assignment.version for assignment in assignments),
@@ -224,6 +229,7 @@ class FlowerNodes:
             steps=steps,
             reports=order.reports,
             max_norm=self.options.max_norm or float("inf"),
+            may_alter=may_alter,
         )
 
     def _work_message(

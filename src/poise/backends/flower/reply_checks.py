@@ -85,6 +85,7 @@ class WorkRequest:
     steps: int
     reports: frozenset[str]
     max_norm: float = math.inf
+    may_alter: bool = True  # whether the node registered that it clips or adds noise
 
 
 def refusal_reason(
@@ -122,6 +123,11 @@ def refusal_reason(
         value = facts.get(name)
         if type(value) is not type(expected) or value != expected:
             return f"{name} {_short(value)} instead of {expected}"
+    if facts.get("alters") and not request.may_alter:
+        return (
+            "an update that its policy clips or makes noisy, and its registration does "
+            "not say so: stop and resume the run"
+        )
     return _loss_error(reply, request) or _update_error(reply, request)
 
 
