@@ -61,9 +61,10 @@ class Run:
     @property
     def experiment(self) -> str:
         """The text of the experiment file of the run."""
-        if self.path is None:
+        file = None if self.path is None else self.path / EXPERIMENT
+        if file is None or not file.exists():
             return self.meta["experiment"]
-        return (self.path / EXPERIMENT).read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
 
     @cached_property
     def rounds(self) -> int:
@@ -408,6 +409,20 @@ class Run:
         if self.keeps_updates:
             for n in range(self.rounds):
                 self.updates(n)
+
+    def note(self, key: str, value: object) -> None:
+        """Record metadata of a run that has ended."""
+        if self.path is None:
+            self._ledger.set(key, value)
+        else:
+            self._ledger.close()  # SQLite merges its log when the last reader leaves
+            ledger = Ledger.open(self.path, writing=True)
+            try:
+                ledger.set(key, value)
+            finally:
+                ledger.close()
+            self._ledger = Ledger.open(self.path)
+        self.__dict__.pop("meta", None)
 
     def close(self) -> None:
         """Close the files."""

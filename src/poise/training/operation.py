@@ -260,7 +260,7 @@ def resume_run(
                 "give the task that the run began with",
                 where=("task",),
             )
-        _refuse_other_experiment(recorded_meta["experiment"], composition)
+        refuse_other_experiment(recorded_meta["experiment"], composition)
         state = _state_at(restart, prepared, ledger)
         if meta["experiment"] != recorded_meta["experiment"]:
             ledger.set_experiment(meta["experiment"])
@@ -410,7 +410,7 @@ MAY_CHANGE = ("rounds", "time", "keep", "backend")
 """The options of a run that a resume may change."""
 
 
-def _refuse_other_experiment(recorded_text: str, composition: Composition) -> None:
+def refuse_other_experiment(recorded_text: str, composition: Composition) -> None:
     """Raise if the experiment differs from the one with which the run began."""
     began = _comparable(tomllib.loads(recorded_text))
     now = _comparable(tomllib.loads(tomli_w.dumps(composition.table())))
@@ -455,4 +455,4 @@ def _record_failure(ledger: Ledger, error: PoiseError) -> None:
         return
 
 
-__all__ = ["begin", "resume", "resume_run", "train"]
+__all__ = ["begin", "refuse_other_experiment", "resume", "resume_run", "train"]

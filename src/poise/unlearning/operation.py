@@ -18,15 +18,15 @@ from poise.config.unlearn_request import (
     client_numbers,
 )
 from poise.core.curvature import Curvature
-from poise.core.errors import InvalidOption, LedgerError
-from poise.core.federations import FederationLike, TaskLike
+from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.core.federations import FederationLike, HasDigest, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.types import Record
 from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Participation
 from poise.privacy.gaussian import Calibration
-from poise.training import Composition, never
+from poise.training import Composition, never, refuse_other_experiment
 from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import (
@@ -46,9 +46,16 @@ from poise.unlearning.methods import (
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, require_proof
 from poise.unlearning.repeated_requests import fulfilled_before, repaired
-from poise.unlearning.request import Request, checked_clients, load, units_of
+from poise.unlearning.request import (
+    Request,
+    checked_clients,
+    known_clients,
+    load,
+    units_of,
+)
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
+    UNLEARNED_SCORE,
     Goal,
     check_retraining,
     composition_of,
@@ -62,6 +69,13 @@ from poise.unlearning.retraining import (
     score_name,
     score_on,
     training_curvature,
+    unlearned_score,
+)
+from poise.unlearning.unaltered import (
+    Contents,
+    require_as_certified,
+    require_unchanged,
+    whole_contents,
 )
 
 
@@ -190,40 +204,60 @@ def fulfil(
     task: TaskLike | None = None,
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
+    begun: Callable[[], None] = lambda: None,
 ) -> Unlearned:
-    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify."""
+    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify.
+
+    ``begun`` is called once poise has accepted the request, before retraining. A refused
+    request raises before, and so does not call it.
+    """
     trained = open_run(run) if isinstance(run, str | Path) else run
-    folder = None if request.out is None else Path(request.out)
-    histories = _histories(trained, folder, request)
+    histories, earlier = _histories(trained, request)
     require_ended(histories.root)
-    earlier = fulfilled_before(histories, request)
     if earlier is not None:
         return _result_of(earlier)
     # Check the clients first: a wrong request must not create a folder.
     checked_clients(request.clients, histories.root.clients, histories.unlearned)
+    whole_contents(histories)
     with locked_folder(histories.folder):
         # as the request before this one left them
-        histories = _histories(trained, folder, request)
+        histories, earlier = _histories(trained, request)
+        if earlier is not None:
+            return _result_of(earlier)
         clients = checked_clients(
             request.clients, histories.root.clients, histories.unlearned
         )
         request = replace(request, clients=clients)
         context = _context(histories, request, federation=federation, task=task)
         prepared = _prepare(context)
+        begun()
         goal = Goal(prepared.request.options, context.score, stop)
         return _finish(context, prepared, goal=goal, callbacks=callbacks)
 
 
-def _histories(trained: Run, folder: Path | None, request: UnlearnRequest) -> Histories:
-    """Return the histories of a run; raise where a ledger is damaged or altered."""
-    histories = repaired(Histories.of(trained, folder, repair=True), request)
-    for run, _ in histories.lengths():
-        if run.damage:
-            raise LedgerError(
-                f"{run!r}: {run.damage}",
-                "poise certifies only what a whole ledger shows: restore it from a backup",
-            )
-    return histories
+def fulfilled(run: Run | str | Path, request: UnlearnRequest) -> Unlearned | None:
+    """Return the result of the same request if it was made before; None otherwise.
+
+    Raises where the clients were unlearned with other options.
+    """
+    trained = open_run(run) if isinstance(run, str | Path) else run
+    _, earlier = _histories(trained, request)
+    return None if earlier is None else _result_of(earlier)
+
+
+def _histories(
+    trained: Run, request: UnlearnRequest
+) -> tuple[Histories, Branch | None]:
+    """Return the histories of a run, and the branch of this request if it was made before.
+
+    Raises where the histories are not as their certificates say.
+    """
+    folder = None if request.out is None else Path(request.out)
+    histories = Histories.of(trained, folder, repair=True)
+    known_clients(request.clients, histories.root.clients)
+    require_as_certified(histories)
+    histories = repaired(histories, request.clients)
+    return histories, fulfilled_before(histories, request)
 
 
 @dataclass(frozen=True)
@@ -238,6 +272,7 @@ class RequestContext:
         layout: of the models.
         score: the metric of the target.
         curvature: bounds of the Hessians of all clients of the training.
+        contents: of the training and the earlier branches, when poise read them.
     """
 
     options: UnlearnRequest
@@ -247,6 +282,7 @@ class RequestContext:
     layout: Layout
     score: str
     curvature: Curvature | None
+    contents: Contents
 
     @property
     def removed(self) -> list[int]:
@@ -262,6 +298,7 @@ def _context(
     task: TaskLike | None,
 ) -> RequestContext:
     """Compose the run without the clients of a request; raise where it cannot be retrained."""
+    contents = whole_contents(histories)
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
     if federation is None and isinstance(backend, HasName) and backend.name == "flower":
@@ -269,6 +306,7 @@ def _context(
             "the clients of this run are nodes of a deployment",
             "use `poise deploy unlearn RUN --to DIR`",
         )
+    _require_same_training(histories.root, whole)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
@@ -295,7 +333,23 @@ def _context(
         layout=oracle.layout,
         score=score,
         curvature=curvature,
+        contents=contents,
     )
+
+
+def _require_same_training(root: Run, whole: Composition) -> None:
+    """Raise where the experiment or the data are not those that a run was trained with."""
+    refuse_other_experiment(root.meta["experiment"], whole)
+    recorded = root.meta.get("federation")
+    backend = whole.backend
+    on_nodes = isinstance(backend, HasName) and backend.name == "flower"
+    if recorded is None or on_nodes or not isinstance(whole.federation, HasDigest):
+        return  # the nodes of a deployment check their own data
+    if whole.federation.digest() != recorded:
+        raise IncompatibleParts(
+            f"{root!r}: the clients' data are not those that it was trained on",
+            "unlearning needs the data of the training",
+        )
 
 
 def _default_target(
@@ -339,17 +393,16 @@ def _finish(
             reached=False,
         )
     histories.record(Branch(request, branch, done=True))
-    unlearned_score = None
-    if context.options.measure_forgotten:
-        unlearned_score = _score_on_removed(context, branch)
+    measured = _score_on_removed(context, branch)
     document = certify(
         histories,
         request,
         grounds=prepared.grounds,
         score=score,
         reached=goal.met,
-        unlearned_score=unlearned_score,
+        unlearned_score=measured,
     )
+    require_unchanged(histories, context.contents)
     histories.branches[-1].certificate = document
     path = None if folder is None else write(document, folder)
     return Unlearned(
@@ -395,14 +448,25 @@ def outcome(branch: Run) -> Unlearned:
     )
 
 
-def _score_on_removed(context: RequestContext, branch: Run) -> float:
-    """Return the score of the new model on the unlearned clients."""
+def _score_on_removed(context: RequestContext, branch: Run) -> float | None:
+    """Return the score of the new model on the unlearned clients, if it was measured.
+
+    The ledger of the branch records it. A branch that a later certificate covers stays
+    as it is.
+    """
+    known = unlearned_score(branch)
+    later = context.histories.branch_folder(len(context.histories.branches) + 1)
+    covered = later is not None and (later / CERTIFICATE).exists()
+    if known is not None or covered or not context.options.measure_forgotten:
+        return known
     whole = context.whole
     removed = set(context.removed)
     others = [c for c in range(whole.federation.clients) if c not in removed]
     unlearned = federation_without(whole.federation, others)
     oracle = whole.task.bind(unlearned, whole.backend.device)
-    return score_on(oracle, torch.from_numpy(branch.model), score=context.score)
+    score = score_on(oracle, torch.from_numpy(branch.model), score=context.score)
+    branch.note(UNLEARNED_SCORE, score)
+    return score
 
 
 @dataclass(frozen=True)
@@ -449,9 +513,10 @@ def _prepare(context: RequestContext) -> PreparedRequest:
         commitment=commitment(seed, index) if decision.sigma else "",
         curvature=context.curvature,
     )
+    # Read the restart model first: a damaged file must not leave a request behind.
+    start = start_model(request, histories, parts=whole.parts, seed=seed)
     if folder is not None:
         request.save(folder)
-    start = start_model(request, histories, parts=whole.parts, seed=seed)
     return PreparedRequest(request, grounds, start)
 
 

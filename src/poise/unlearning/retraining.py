@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import isnan
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +15,7 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.algorithm_state import AlgorithmState
 from poise.core.capabilities import LetsClientsLeave, PerClient
 from poise.core.curvature import Curvature, curvature_of
-from poise.core.errors import IncompatibleParts, require
+from poise.core.errors import IncompatibleParts, LedgerError, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import Attack, Oracle
 from poise.core.rng import address
@@ -22,6 +24,7 @@ from poise.core.vectors import Vector
 from poise.engine.local_work import LocalWork
 from poise.engine.plan import Parts
 from poise.ledger.run import Run, open_run
+from poise.ledger.schema import is_damage
 from poise.ledger.store import DATABASE
 from poise.training import (
     Composition,
@@ -39,6 +42,9 @@ RESTARTING = ("sifu", "scratch")
 ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
+
+UNLEARNED_SCORE = "score on unlearned clients"
+"""The metadata of a branch with its score on the unlearned clients, where it was measured."""
 
 
 def composition_of(
@@ -199,7 +205,13 @@ def has_started(folder: Path | None) -> bool:
     """Whether an earlier attempt recorded its start model; if not, retraining can begin anew."""
     if folder is None or not (folder / DATABASE).exists():
         return False
-    earlier = open_run(folder)
+    try:
+        earlier = open_run(folder)
+    except LedgerError as error:
+        # killed between making the file and filling it, or damaged beyond reading
+        if isinstance(error.__cause__, sqlite3.Error) and is_damage(error.__cause__):
+            return False
+        raise
     started = "initial" in earlier.meta
     earlier.close()
     return started
@@ -225,10 +237,34 @@ def retrain(
     assert folder is not None
     earlier = open_run(folder)
     goal.follow(earlier)
+    if _has_ended(earlier, goal):
+        return earlier
     earlier.close()
     recorded_start = recorded(folder).tables["run"]["start"]
     resumed = composition.with_options(start=recorded_start)
     return resume_run(resumed, folder, observers, goal.reached)
+
+
+def _has_ended(branch: Run, goal: Goal) -> bool:
+    """Whether retraining came to its end, and the branch can be read.
+
+    Resuming it would only change its file, which later certificates may cover.
+    """
+    enough = goal.met or branch.rounds >= goal.request.max_rounds
+    if not enough or branch.damage or branch.meta.get("status") == "running":
+        return False
+    try:
+        return len(branch.model) > 0
+    except LedgerError:
+        return False
+
+
+def unlearned_score(branch: Run) -> float | None:
+    """Return the score of a branch on the unlearned clients; None if it was not measured."""
+    recorded = branch.meta.get(UNLEARNED_SCORE)
+    if recorded is None or isnan(float(recorded)):
+        return None
+    return float(recorded)
 
 
 def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,27 @@ from poise.core.errors import LedgerError
 from poise.core.vectors import Vector
 from poise.ledger.models import content_hash
 from poise.ledger.run import Run, open_run
-from poise.training import parts_in, recorded
-from poise.unlearning.certificate import certify, read
+from poise.training import never, parts_in, recorded
+from poise.unlearning.certificate import canonical, certify, read
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
+from poise.unlearning.retraining import (
+    ACCURACY,
+    HELD_OUT,
+    LOSSES,
+    Goal,
+    unlearned_score,
+)
+from poise.unlearning.unaltered import evidence_then
+
+SCORES = (ACCURACY, HELD_OUT, *LOSSES)
 
 TABLES = (
+    "poise",
     "clients",
     "forgotten so far",
     "request",
@@ -37,8 +49,24 @@ TABLES = (
     "evidence",
 )
 
-REWORDED = ("request", "guarantee", "grounds")
-"""Tables whose keys and texts format 2 changed."""
+NEW_KEYS = ("guarantee", "for", "compared with", "psi from", "checked", "disclosed")
+"""Keys that format 2 added to the tables ``request``, ``guarantee`` and ``grounds``."""
+
+REWORDED = (
+    *NEW_KEYS,
+    "promised",
+    "psi",
+    "composed epsilon",
+    "theorem",
+    "assumed",
+    "not proved",
+)
+"""Keys of these tables whose meaning or wording format 2 changed."""
+
+FORMAT_1 = (
+    "format 1: its evidence holds; its texts and sensitivities are not compared, and it "
+    "did not check eta <= 1/L"
+)
 
 
 @dataclass(frozen=True)
@@ -61,16 +89,28 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
     """
     file = Path(path)
     document = read(file)
-    histories = _histories_at(file, document, training)
-    request = histories.branches[-1].request
     checks = [Check("the certificate is unaltered")]
-    for check in _checks(histories, request, document):
-        if check.problem:
-            raise LedgerError(
-                f"{file}: {check.label}: {check.problem}",
-                "this certificate does not hold",
-            )
-        checks.append(check)
+    try:
+        histories = _histories_at(file, document, training)
+        request = histories.branches[-1].request
+        for check in _checks(histories, request, document):
+            if check.problem:
+                raise LedgerError(
+                    f"{file}: {check.label}: {check.problem}",
+                    "this certificate does not hold",
+                )
+            checks.append(check)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise LedgerError(
+            f"{file}: an entry is missing or of a wrong kind: {error}",
+            "this certificate does not hold",
+        ) from error
     return checks
 
 
@@ -86,6 +126,11 @@ def _histories_at(
     root = open_run(branches.parent if training is None else training)
     histories = Histories.of(root, branches)
     index = document["request"]["index"]
+    if type(index) is not int or file.parent.name != f"{index:03d}":
+        raise LedgerError(
+            f"{file} is about request {index}, but lies in the folder {file.parent.name}",
+            "this certificate does not hold",
+        )
     if index > len(histories.branches) or histories.branches[index - 1].run is None:
         raise LedgerError(
             f"{branches} has no branch {index}", "restore the folder of the branch"
@@ -105,6 +150,8 @@ def _checks(
         name = "the training" if s == 0 else f"branch {s}"
         problem = run.damage or _growth_problem(run, then, branch=s)
         yield Check(f"the ledger of {name} is whole", problem)
+        now = evidence_then(run, then, document["certificate"])
+        yield Check(f"the evidence of {name} is unaltered", _difference(then, now))
     yield from _recomputed_tables(histories, request, document)
     before = Histories(histories.root, histories.folder, histories.branches[:-1])
     if request.method in ("sifu", "scratch"):
@@ -131,11 +178,11 @@ def _recomputed_tables(
 ) -> Iterator[Check]:
     """Make the certificate again, and compare it table by table."""
     root = histories.root
-    then = document["evidence"]["training"]
     assert root.path is not None
     experiment = recorded(root.path)
     parts = parts_in(experiment)
     evidence = document["evidence"]
+    format = document["certificate"]
     earlier = [evidence["training"], *evidence["branches"][:-1]]
     lengths = [(histories.run(s), now["rounds"]) for s, now in enumerate(earlier)]
     in_ledger = Curvature.recorded(root.meta)
@@ -151,25 +198,51 @@ def _recomputed_tables(
         audit=experiment.table("run").get("audit"),
     )
     result = document["result"]
+    score = result["score"]
+    branch = histories.run(request.index)
+    known = score in SCORES and score in branch.metrics
+    yield Check("the score is a metric of the branch", "" if known else f"{score!r}")
+    measured = unlearned_score(branch)
+    if format == 1:  # did not record it in the ledger
+        measured = result["on forgotten clients"]
     again = certify(
         histories,
         request,
         grounds=grounds,
-        score=result["score"],
-        reached=result["target reached"],
-        unlearned_score=result["on forgotten clients"],
+        score=score,
+        reached=_reached(request, branch, score=score),
+        unlearned_score=measured,
+        format=format,
     )
-    if (
-        root.rounds > then["rounds"]
-    ):  # the training went on: compare its first rounds only
-        now = again["evidence"]["training"]
-        grown = {key: then[key] for key in ("rounds", "experiment", "file")}
-        first = {**now, **grown, "digest": root.digest_after(then["rounds"])}
-        again = {**again, "evidence": {**again["evidence"], "training": first}}
+    then = evidence["training"]
+    training = evidence_then(root, then, format)
+    again = {**again, "evidence": {**again["evidence"], "training": training}}
+    again = json.loads(canonical(again))
     for table in TABLES:
-        if document["certificate"] == 1 and table in REWORDED:
-            continue
-        yield Check(f"{table}: recomputed", _difference(document[table], again[table]))
+        written = document[table]
+        recomputed = again[table]
+        if format == 1 and table in ("request", "guarantee", "grounds"):
+            new = [key for key in NEW_KEYS if key in written and key != "compared with"]
+            problem = f"format 1 has no entry {new[0]!r}" if new else ""
+            yield Check(f"{table}: in format 1", problem)
+            written = _without(written, REWORDED)
+            recomputed = _without(recomputed, REWORDED)
+        yield Check(f"{table}: recomputed", _difference(written, recomputed))
+    unknown = sorted({*document} - {*again})
+    yield Check("there are no other entries", ", ".join(unknown))
+    if format == 1:
+        yield Check(FORMAT_1)
+
+
+def _reached(request: Request, branch: Run, *, score: str) -> bool:
+    """Return whether a branch reached the target of its request."""
+    goal = Goal(request.options, score, never)
+    goal.follow(branch)
+    return goal.met
+
+
+def _without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in keys}
 
 
 def _difference(left: Any, right: Any) -> str:
@@ -183,7 +256,9 @@ def _difference(left: Any, right: Any) -> str:
                 separator = ": " if isinstance(left[key], dict | list) else " "
                 return f"{key}{separator}{inside}"
         return ""
-    if left == right:
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return next(filter(None, map(_difference, left, right)), "")
+    if left == right and type(left) is type(right):
         return ""
     return f"is {left}, recomputed {right}"
 

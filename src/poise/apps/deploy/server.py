@@ -36,6 +36,7 @@ from poise.training import (
 )
 from poise.unlearning.histories import Histories
 from poise.unlearning.operation import fulfil
+from poise.unlearning.repeated_requests import repaired
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import ACCURACY, LOSSES
 
@@ -150,7 +151,8 @@ class DeployedJob:
         """Unlearn clients on the remaining nodes; unlearned clients receive no requests."""
         request = UnlearnRequest(**order["request"])
         out = None if request.out is None else Path(request.out)
-        histories = Histories.of(open_run(order["unlearn"]), out)
+        histories = Histories.of(open_run(order["unlearn"]), out, repair=True)
+        histories = repaired(histories, request.clients)
         root = histories.root
         begun = histories.open_request
         requested = checked_clients(request.clients, root.clients, histories.unlearned)
