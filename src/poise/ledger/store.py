@@ -190,9 +190,16 @@ class Ledger:
         ).fetchone()
         if row is None:
             return None
-        return np.frombuffer(row[2], dtype=row[0]).reshape(
-            [int(k) for k in row[1].split(",") if k]
-        )
+        try:
+            shape = [int(k) for k in row[1].split(",") if k]
+            return np.frombuffer(row[2], dtype=row[0]).reshape(shape)
+        except (AttributeError, TypeError, ValueError) as error:
+            file = self.path and self.path / DATABASE
+            raise LedgerError(
+                f"{file or 'the ledger in memory'}: the array {name!r} cannot be read: "
+                f"{error}",
+                "restore the file from a backup",
+            ) from error
 
     def event(self, text: str) -> None:
         """Record an event of the process (resumed, stopped, went back)."""
@@ -262,6 +269,8 @@ class Ledger:
     def close(self) -> None:
         """Close the database and release the lock."""
         if hasattr(self, "database"):
+            if self.path is not None and self._lock is not None:
+                schema.merge_log(self.database)
             self.database.close()
         if self._lock is not None:
             self._lock.release()

@@ -20,7 +20,7 @@ from poise.auditing.live import LiveAudit
 from poise.config.experiment import migrated
 from poise.config.run_options import AuditAction, BadUpdates, Keep, RunOptions
 from poise.core.algorithm_state import AlgorithmState
-from poise.core.errors import IncompatibleParts, PoiseError, require
+from poise.core.errors import IncompatibleParts, LedgerError, PoiseError, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
 from poise.core.history import History
@@ -285,15 +285,14 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
     """Return the state after the last good round; the initial state if there is no round."""
     state = engine.initial(prepared.oracle, prepared.plan)
     start = prepared.composition.options.start
+    if start is not None:
+        given = ledger.store.get(models.name(0), start)["theta"]
+        state = _starting_from(given, state)
+    made_here = start is None and restart.theta is None
+    if made_here or "initial" not in ledger.meta():  # a replaced database lacks it
+        ledger.start(state.theta)
     if restart.theta is None:
-        if start is not None:
-            return _starting_from(
-                ledger.store.get(models.name(0), start)["theta"], state
-            )
-        ledger.start(state.theta)
         return state
-    if "initial" not in ledger.meta():
-        ledger.start(state.theta)
     like = state.theta
     if restart.theta.shape != like.shape:
         raise IncompatibleParts(
@@ -412,7 +411,13 @@ MAY_CHANGE = ("rounds", "time", "keep", "backend")
 
 def refuse_other_experiment(recorded_text: str, composition: Composition) -> None:
     """Raise if the experiment differs from the one with which the run began."""
-    began = _comparable(tomllib.loads(recorded_text))
+    try:
+        began = _comparable(tomllib.loads(recorded_text))
+    except (tomllib.TOMLDecodeError, KeyError) as error:
+        raise LedgerError(
+            f"the ledger's copy of the experiment cannot be read: {error}",
+            "restore the ledger from a backup",
+        ) from error
     now = _comparable(tomllib.loads(tomli_w.dumps(composition.table())))
     for name in began.keys() & now.keys():
         if began[name] != now[name]:

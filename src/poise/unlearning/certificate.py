@@ -71,7 +71,7 @@ def certify(
     document: dict[str, Any] = {
         "certificate": format,
         # as the ledger recorded it, so that `poise verify` can compare it
-        "poise": branch.meta["poise"],
+        "poise": branch.fact("poise"),
         "clients": list(request.clients),
         "forgotten so far": histories.unlearned,
         "request": {

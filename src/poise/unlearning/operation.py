@@ -18,8 +18,8 @@ from poise.config.unlearn_request import (
     client_numbers,
 )
 from poise.core.curvature import Curvature
-from poise.core.errors import IncompatibleParts, InvalidOption
-from poise.core.federations import FederationLike, HasDigest, TaskLike
+from poise.core.errors import InvalidOption, LedgerError
+from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.types import Record
 from poise.core.vectors import Layout, Vector
@@ -65,6 +65,7 @@ from poise.unlearning.retraining import (
     for_request,
     has_started,
     present_score,
+    require_facts,
     retrain,
     score_name,
     score_on,
@@ -74,6 +75,7 @@ from poise.unlearning.retraining import (
 from poise.unlearning.unaltered import (
     Contents,
     require_as_certified,
+    require_at_rest,
     require_unchanged,
     whole_contents,
 )
@@ -311,6 +313,11 @@ def _context(
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
     oracle = remaining.task.bind(remaining.federation, remaining.backend.device)
+    if oracle.layout.trainable != histories.root.trainable:
+        raise LedgerError(
+            f"{histories.root!r}: its ledger has another 'trainable' than its task",
+            "restore the folder from a backup",
+        )
     score = score_name(oracle.metrics, options.held_out)
     # Check before request.json is written: only finishing the request removes it again.
     check_retraining(remaining, oracle, score=score)
@@ -339,17 +346,11 @@ def _context(
 
 def _require_same_training(root: Run, whole: Composition) -> None:
     """Raise where the experiment or the data are not those that a run was trained with."""
-    refuse_other_experiment(root.meta["experiment"], whole)
-    recorded = root.meta.get("federation")
+    refuse_other_experiment(root.fact("experiment"), whole)
+    root.models(0)  # raises where it is not the one that training recorded
     backend = whole.backend
-    on_nodes = isinstance(backend, HasName) and backend.name == "flower"
-    if recorded is None or on_nodes or not isinstance(whole.federation, HasDigest):
-        return  # the nodes of a deployment check their own data
-    if whole.federation.digest() != recorded:
-        raise IncompatibleParts(
-            f"{root!r}: the clients' data are not those that it was trained on",
-            "unlearning needs the data of the training",
-        )
+    if not (isinstance(backend, HasName) and backend.name == "flower"):
+        require_facts(root, whole)  # nodes report only the data of remaining clients
 
 
 def _default_target(
@@ -376,13 +377,17 @@ def _finish(
     score = context.score
     histories = context.histories
     folder = histories.branch_folder(request.index)
-    branch = retrain(
-        for_request(context.remaining, request, score=score),
-        prepared.start,
-        folder=folder,
-        goal=goal,
-        callbacks=callbacks,
-    )
+    if _is_covered(histories):
+        assert folder is not None
+        branch = open_run(folder)
+    else:
+        branch = retrain(
+            for_request(context.remaining, request, score=score),
+            prepared.start,
+            folder=folder,
+            goal=goal,
+            callbacks=callbacks,
+        )
     goal.follow(branch)
     if not goal.met and branch.rounds < context.options.max_rounds:
         return Unlearned(
@@ -393,7 +398,14 @@ def _finish(
             reached=False,
         )
     histories.record(Branch(request, branch, done=True))
+    for run, n in (
+        (histories.run(request.node[0]), request.node[1]),
+        (branch, 0),
+        (branch, branch.rounds),
+    ):
+        run.models(n)  # raises where it is not the model that the ledger recorded
     measured = _score_on_removed(context, branch)
+    branch.settle()
     document = certify(
         histories,
         request,
@@ -403,6 +415,7 @@ def _finish(
         unlearned_score=measured,
     )
     require_unchanged(histories, context.contents)
+    require_at_rest(document, histories)
     histories.branches[-1].certificate = document
     path = None if folder is None else write(document, folder)
     return Unlearned(
@@ -413,6 +426,12 @@ def _finish(
         reached=goal.met,
         path=path,
     )
+
+
+def _is_covered(histories: Histories) -> bool:
+    """Whether a later certificate covers the newest branch: only its own certificate is lost."""
+    later = histories.branch_folder(len(histories.branches) + 1)
+    return later is not None and (later / CERTIFICATE).exists()
 
 
 def _result_of(branch: Branch) -> Unlearned:
@@ -455,9 +474,8 @@ def _score_on_removed(context: RequestContext, branch: Run) -> float | None:
     as it is.
     """
     known = unlearned_score(branch)
-    later = context.histories.branch_folder(len(context.histories.branches) + 1)
-    covered = later is not None and (later / CERTIFICATE).exists()
-    if known is not None or covered or not context.options.measure_forgotten:
+    asked = context.options.measure_forgotten and not _is_covered(context.histories)
+    if known is not None or not asked:
         return known
     whole = context.whole
     removed = set(context.removed)
@@ -501,7 +519,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
         require_proof(grounds.gaps, options.heuristic)
     index = histories.newest + 1
     folder = histories.branch_folder(index)
-    if unfinished is not None and has_started(folder):
+    if unfinished is not None and (_is_covered(histories) or has_started(folder)):
         return PreparedRequest(unfinished, grounds, start=None)
     decision = decide(options.method, histories, units_of(options), budget)
     seed = whole.seed if options.noise == "seeded" else secrets.randbits(120)

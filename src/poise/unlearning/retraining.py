@@ -43,6 +43,9 @@ ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
 
+COMPARED_FACTS = ("seed", "clients", "federation")
+"""The metadata of a run that its composition must have, beside the curvature."""
+
 UNLEARNED_SCORE = "score on unlearned clients"
 """The metadata of a branch with its score on the unlearned clients, where it was measured."""
 
@@ -202,7 +205,7 @@ class Goal:
 
 
 def has_started(folder: Path | None) -> bool:
-    """Whether an earlier attempt recorded its start model; if not, retraining can begin anew."""
+    """Whether an earlier attempt has its start model; if not, retraining begins anew."""
     if folder is None or not (folder / DATABASE).exists():
         return False
     try:
@@ -212,7 +215,10 @@ def has_started(folder: Path | None) -> bool:
         if isinstance(error.__cause__, sqlite3.Error) and is_damage(error.__cause__):
             return False
         raise
-    started = "initial" in earlier.meta
+    try:
+        started = "initial" in earlier.meta and len(earlier.models(0)) > 0
+    except LedgerError:  # without its start model, a branch cannot be certified
+        started = False
     earlier.close()
     return started
 
@@ -236,13 +242,44 @@ def retrain(
         )
     assert folder is not None
     earlier = open_run(folder)
-    goal.follow(earlier)
+    require_facts(earlier, composition)
+    newest = earlier.newest_record
+    if newest is not None:
+        goal.see(newest)
     if _has_ended(earlier, goal):
         return earlier
     earlier.close()
     recorded_start = recorded(folder).tables["run"]["start"]
     resumed = composition.with_options(start=recorded_start)
     return resume_run(resumed, folder, observers, goal.reached)
+
+
+def require_facts(run: Run, composition: Composition) -> None:
+    """Raise where the metadata of a run are not those of its composition.
+
+    Its rounds have digests, its metadata have not.
+    """
+    meta, arrays = composition.facts()
+    problems = []
+    for key, value in meta.items():
+        compared = key in COMPARED_FACTS or key.startswith("curvature ")
+        if compared and run.meta.get(key) != str(value):
+            problems.append(key)
+    for name in ("sizes", "importance", "members"):
+        if not np.array_equal(_entries(run.array(name)), _entries(arrays.get(name))):
+            problems.append(name)
+    if "initial" not in run.meta:
+        problems.append("initial")
+    if problems:
+        raise LedgerError(
+            f"{run!r}: its ledger has another {problems[0]!r} than its experiment",
+            "restore the folder from a backup, or give the data of the original run",
+        )
+
+
+def _entries(array: Any) -> Any:
+    """Return an array; an empty one for None."""
+    return np.zeros(0) if array is None else np.asarray(array)
 
 
 def _has_ended(branch: Run, goal: Goal) -> bool:

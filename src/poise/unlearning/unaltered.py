@@ -44,6 +44,7 @@ def require_as_certified(histories: Histories) -> None:
     recorded = document["evidence"]
     for s, then in enumerate([recorded["training"], *recorded["branches"]]):
         run = _run_of(histories, s)
+        run.settle()
         now = evidence_then(run, then, document["certificate"])
         changed = [key for key in then if then[key] != now.get(key)]
         if s == 0 and "digest" in changed:
@@ -96,6 +97,7 @@ def whole_contents(histories: Histories) -> Contents:
     """Return the contents of the training and its branches; raise where one is damaged."""
     contents = []
     for run, _ in histories.lengths():
+        run.settle()
         if run.damage:
             raise LedgerError(
                 f"{run!r}: {run.damage}",
@@ -129,9 +131,22 @@ def require_unchanged(histories: Histories, before: Contents) -> None:
             )
 
 
+def require_at_rest(document: dict[str, Any], histories: Histories) -> None:
+    """Raise where a ledger could not be hashed, because a reader keeps its log open."""
+    recorded = document["evidence"]
+    for s, then in enumerate([recorded["training"], *recorded["branches"]]):
+        path = histories.run(s).path
+        if path is not None and then["file"] is None:
+            raise LedgerError(
+                f"another program is reading {path}, so its file is not complete yet",
+                "close that program, then repeat the request",
+            )
+
+
 __all__ = [
     "evidence_then",
     "require_as_certified",
+    "require_at_rest",
     "require_unchanged",
     "whole_contents",
 ]
