@@ -41,11 +41,11 @@ from poise.core.threads import one_thread
 from poise.core.types import Record
 from poise.engine.local_work import BackendPart
 from poise.ledger import models
+from poise.ledger.files import REQUEST
 from poise.ledger.models import content_hash
 from poise.ledger.recovery import Restart, reopen
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import Ledger
-from poise.ledger.summary import REQUEST
 from poise.privacy.budget import Budget
 from poise.training.composition import Composition, Prepared, prepare
 from poise.training.experiment_files import compose, recorded

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from poise.core.errors import LedgerError
-from poise.ledger.files import write_whole
+from poise.ledger.files import REQUEST, write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
-from poise.ledger.summary import REQUEST
 from poise.privacy.gaussian import epsilon_at
 from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, owners_of

@@ -15,12 +15,11 @@ from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption, LedgerError, PoiseError, require
 from poise.core.options import check_keys, options_of
 from poise.core.sensitivity import Group
-from poise.ledger import summary
-from poise.ledger.files import write_whole
+from poise.ledger.files import REQUEST, write_whole
 from poise.privacy.budget import Budget
 from poise.unlearning.restart_tree import Node
 
-FILE = summary.REQUEST
+FILE = REQUEST
 
 RECORDED = (
     "clients",

@@ -16,7 +16,7 @@ from poise.core.algorithm_state import AlgorithmState
 from poise.core.capabilities import LetsClientsLeave, PerClient
 from poise.core.curvature import Curvature, curvature_of
 from poise.core.errors import IncompatibleParts, LedgerError, require
-from poise.core.federations import FederationLike, TaskLike
+from poise.core.federations import FederationLike, HasDigest, HasMembers, TaskLike
 from poise.core.protocols import Attack, Oracle
 from poise.core.rng import address
 from poise.core.types import Ints, Record
@@ -34,6 +34,7 @@ from poise.training import (
     recorded,
     resume_run,
 )
+from poise.training.composition import TABLE_LIMIT
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
@@ -42,9 +43,6 @@ RESTARTING = ("sifu", "scratch")
 ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
-
-COMPARED_FACTS = ("seed", "clients", "federation")
-"""The metadata of a run that its composition must have, beside the curvature."""
 
 UNLEARNED_SCORE = "score on unlearned clients"
 """The metadata of a branch with its score on the unlearned clients, where it was measured."""
@@ -259,14 +257,21 @@ def require_facts(run: Run, composition: Composition) -> None:
 
     Its rounds have digests, its metadata have not.
     """
-    meta, arrays = composition.facts()
-    problems = []
-    for key, value in meta.items():
-        compared = key in COMPARED_FACTS or key.startswith("curvature ")
-        if compared and run.meta.get(key) != str(value):
-            problems.append(key)
-    for name in ("sizes", "importance", "members"):
-        if not np.array_equal(_entries(run.array(name)), _entries(arrays.get(name))):
+    fed = composition.federation
+    facts: dict[str, Any] = {"seed": composition.seed, "clients": fed.clients}
+    if isinstance(fed, HasDigest):
+        facts["federation"] = fed.digest()
+    if composition.curvature is not None:
+        facts |= composition.curvature.facts()
+    arrays: dict[str, Any] = {}
+    if fed.clients <= TABLE_LIMIT:
+        arrays = {"sizes": fed.sizes, "importance": fed.importance}
+    if isinstance(fed, HasMembers) and fed.members[-1] >= fed.clients:
+        arrays["members"] = fed.members
+    problems = [key for key in facts if run.meta.get(key) != str(facts[key])]
+    for name, expected in arrays.items():
+        recorded = run.array(name)
+        if recorded is None or not np.array_equal(recorded, expected):
             problems.append(name)
     if "initial" not in run.meta:
         problems.append("initial")
@@ -275,11 +280,6 @@ def require_facts(run: Run, composition: Composition) -> None:
             f"{run!r}: its ledger has another {problems[0]!r} than its experiment",
             "restore the folder from a backup, or give the data of the original run",
         )
-
-
-def _entries(array: Any) -> Any:
-    """Return an array; an empty one for None."""
-    return np.zeros(0) if array is None else np.asarray(array)
 
 
 def _has_ended(branch: Run, goal: Goal) -> bool:
