@@ -336,6 +336,28 @@ def test_a_training_that_went_on_honours_further_requests(unlearned: Path) -> No
     assert second.certificate["evidence"]["training"]["rounds"] == 8
 
 
+@pytest.mark.parametrize("keep", ["last", "unlearnable"])
+def test_a_training_that_goes_on_keeps_the_models_of_its_certificates(
+    keep: str, tmp_path: Path
+) -> None:
+    run = trained(tmp_path / "run", keep=keep)
+    done = poise.unlearn(run, [1], method="last", **SHORT)
+    seen: list[int] = []
+    unfinished = poise.unlearn(
+        run,
+        [2],
+        method="last",
+        **SHORT,
+        callbacks=[lambda record: seen.append(record.index)],
+        stop=lambda: bool(seen),
+    )
+    assert not unfinished.certificate
+    resume(run, rounds=9).close()
+    assert verify(str(done.path))
+    second = poise.unlearn(run, [2], method="last", **SHORT)
+    assert verify(str(second.path))
+
+
 def test_a_request_names_any_branch_of_its_training(unlearned: Path) -> None:
     done = poise.unlearn(unlearned / "unlearning" / "001", [2], **SHORT)
     assert str(done.path).endswith("unlearning/002/certificate.json")
