@@ -398,24 +398,7 @@ def _finish(
             reached=False,
         )
     histories.record(Branch(request, branch, done=True))
-    for run, n in (
-        (histories.run(request.node[0]), request.node[1]),
-        (branch, 0),
-        (branch, branch.rounds),
-    ):
-        run.models(n)  # raises where it is not the model that the ledger recorded
-    measured = _score_on_removed(context, branch)
-    branch.settle()
-    document = certify(
-        histories,
-        request,
-        grounds=prepared.grounds,
-        score=score,
-        reached=goal.met,
-        unlearned_score=measured,
-    )
-    require_unchanged(histories, context.contents)
-    require_at_rest(document, histories)
+    document = _certificate(context, prepared, branch=branch, reached=goal.met)
     histories.branches[-1].certificate = document
     path = None if folder is None else write(document, folder)
     return Unlearned(
@@ -426,6 +409,30 @@ def _finish(
         reached=goal.met,
         path=path,
     )
+
+
+def _certificate(
+    context: RequestContext, prepared: PreparedRequest, *, branch: Run, reached: bool
+) -> dict[str, Any]:
+    """Return the certificate of a branch; raise where a model or a ledger is damaged by now."""
+    histories = context.histories
+    request = prepared.request
+    histories.run(request.node[0]).models(request.node[1])
+    for n in (0, branch.rounds):
+        branch.models(n)  # raises where it is not the model that the ledger recorded
+    measured = _score_on_removed(context, branch)
+    branch.settle()
+    document = certify(
+        histories,
+        request,
+        grounds=prepared.grounds,
+        score=context.score,
+        reached=reached,
+        unlearned_score=measured,
+    )
+    require_unchanged(histories, context.contents)
+    require_at_rest(document, histories)
+    return document
 
 
 def _is_covered(histories: Histories) -> bool:

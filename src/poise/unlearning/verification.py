@@ -22,6 +22,7 @@ from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
+from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
 from poise.unlearning.retraining import (
@@ -182,7 +183,6 @@ def _recomputed_tables(
     experiment = recorded(root.path)
     parts = parts_in(experiment)
     evidence = document["evidence"]
-    format = document["certificate"]
     earlier = [evidence["training"], *evidence["branches"][:-1]]
     lengths = [(histories.run(s), now["rounds"]) for s, now in enumerate(earlier)]
     in_ledger = Curvature.recorded(root.meta)
@@ -197,31 +197,19 @@ def _recomputed_tables(
         conditions=conditions_of(lengths, parts, curvature),
         audit=experiment.table("run").get("audit"),
     )
-    result = document["result"]
-    score = result["score"]
     branch = histories.run(request.index)
+    score = document["result"]["score"]
     known = score in SCORES and score in branch.metrics
     yield Check("the score is a metric of the branch", "" if known else f"{score!r}")
-    measured = unlearned_score(branch)
-    if format == 1:  # did not record it in the ledger
-        measured = result["on forgotten clients"]
-    again = certify(
-        histories,
-        request,
-        grounds=grounds,
-        score=score,
-        reached=_reached(request, branch, score=score),
-        unlearned_score=measured,
-        format=format,
-    )
-    then = evidence["training"]
-    training = evidence_then(root, then, format)
-    again = {**again, "evidence": {**again["evidence"], "training": training}}
-    again = json.loads(canonical(again))
+    again = _made_again(histories, request, document=document, grounds=grounds)
     for table in TABLES:
         written = document[table]
         recomputed = again[table]
-        if format == 1 and table in ("request", "guarantee", "grounds"):
+        if document["certificate"] == 1 and table in (
+            "request",
+            "guarantee",
+            "grounds",
+        ):
             new = [key for key in NEW_KEYS if key in written and key != "compared with"]
             problem = f"format 1 has no entry {new[0]!r}" if new else ""
             yield Check(f"{table}: in format 1", problem)
@@ -230,8 +218,37 @@ def _recomputed_tables(
         yield Check(f"{table}: recomputed", _difference(written, recomputed))
     unknown = sorted({*document} - {*again})
     yield Check("there are no other entries", ", ".join(unknown))
-    if format == 1:
+    if document["certificate"] == 1:
         yield Check(FORMAT_1)
+
+
+def _made_again(
+    histories: Histories,
+    request: Request,
+    *,
+    document: dict[str, Any],
+    grounds: Grounds,
+) -> dict[str, Any]:
+    """Make a certificate again, with the evidence for the rounds that it names."""
+    format = document["certificate"]
+    result = document["result"]
+    branch = histories.run(request.index)
+    measured = unlearned_score(branch)
+    if format == 1:  # did not record it in the ledger
+        measured = result["on forgotten clients"]
+    again = certify(
+        histories,
+        request,
+        grounds=grounds,
+        score=result["score"],
+        reached=_reached(request, branch, score=result["score"]),
+        unlearned_score=measured,
+        format=format,
+    )
+    then = document["evidence"]["training"]
+    again["evidence"]["training"] = evidence_then(histories.root, then, format)
+    plain: dict[str, Any] = json.loads(canonical(again))
+    return plain
 
 
 def _reached(request: Request, branch: Run, *, score: str) -> bool:
