@@ -369,7 +369,8 @@ def test_methods_of_a_request_are_named_in_its_help() -> None:
 
 
 def test_fulfil_is_what_unlearn_does() -> None:
-    assert set(inspect.signature(fulfil).parameters) == BESIDE_REQUEST | {"request"}
+    more = {"request", "begun"}
+    assert set(inspect.signature(fulfil).parameters) == BESIDE_REQUEST | more
 
 
 # values -------------------------------------------------------------------------------------------

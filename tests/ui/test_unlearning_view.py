@@ -71,7 +71,7 @@ def test_options_become_arguments() -> None:
     [
         ({"clients": "x"}, "is not a list of clients"),
         ({"clients": "99"}, "this run has no client 99"),
-        ({"clients": "1"}, "was unlearned already"),
+        ({"clients": "1"}, "unlearned these clients already"),
         ({"clients": "0..9999999999"}, "this run has no client 9999999999"),
         ({"clients": "2", "epsilon": "much"}, "epsilon must be a number"),
         ({"clients": "2", "method": "magic"}, "method = 'magic'"),

@@ -16,7 +16,7 @@ from poise import samplers, solvers
 from poise.core.errors import IncompatibleParts, LedgerError
 from poise.training import resume
 from poise.unlearning import sensitivity_budget, verify
-from poise.unlearning.certificate import canonical, digest_of
+from poise.unlearning.certificate import canonical, digest_of, facts_of
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,7 @@ def test_a_promise_that_the_noise_is_too_small_for_does_not_hold(run: Path) -> N
     asked = json.loads(place.read_text())
     asked["budget"] |= {"epsilon": 5.0, "sigma": 2 * asked["budget"]["sigma"]}
     place.write_text(json.dumps(asked, indent=1))
+    facts = facts_of(poise.open_run(place.parent))
     limits = [
         sensitivity_budget(sigma, 5.0, 0.01)
         for sigma in (asked["budget"]["sigma"], asked["sigma"])
@@ -158,8 +159,9 @@ def test_a_promise_that_the_noise_is_too_small_for_does_not_hold(run: Path) -> N
     for limit in limits:
         forge(
             certificate(run),
-            lambda d, psi=limit: d["guarantee"].update(
-                {"epsilon": 5.0, "psi limit": psi}
+            lambda d, psi=limit: (
+                d["guarantee"].update({"epsilon": 5.0, "psi limit": psi}),
+                d["evidence"]["branches"][1].update(facts=facts),
             ),
         )
         with pytest.raises(LedgerError, match=r"psi limit|noise is as large"):

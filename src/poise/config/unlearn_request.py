@@ -51,7 +51,7 @@ def client_numbers(clients: int | Iterable[int]) -> tuple[Any, ...]:
     """Return the clients that a Python caller gives, as one number or several."""
     if isinstance(clients, Integral):
         return (clients,)
-    listed = isinstance(clients, Iterable) and not isinstance(clients, str)
+    listed = isinstance(clients, Iterable) and not isinstance(clients, str | bytes)
     require(
         listed,
         f"clients = {clients!r} is not a list of clients",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+
+from poise.core.errors import LedgerError
 
 if TYPE_CHECKING:
     from poise.core.federations import FederationLike
@@ -58,12 +60,18 @@ class Curvature:
         kind = meta.get("curvature kind")
         if kind is None:
             return None
-        return cls(
-            kind,
-            smoothness=float(meta["curvature smoothness"]),
-            convexity=float(meta["curvature convexity"]),
-            exact=str(meta["curvature exact"]) == "True",
-        )
+        try:
+            exact = {"True": True, "False": False}[str(meta["curvature exact"])]
+            smoothness = float(meta["curvature smoothness"])
+            convexity = float(meta["curvature convexity"])
+        except (KeyError, ValueError) as error:
+            raise LedgerError(
+                f"the ledger's entries about the curvature cannot be read: {error}",
+                "restore the ledger from a backup",
+            ) from error
+        if kind not in get_args(ConvexKind):
+            raise LedgerError(f"the ledger names an unknown kind of loss, {kind!r}")
+        return cls(kind, smoothness=smoothness, convexity=convexity, exact=exact)
 
 
 @runtime_checkable

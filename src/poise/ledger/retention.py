@@ -19,7 +19,8 @@ class Retention:
     fall back on if a file is damaged), the initial one, and the versions that clients
     still work on. ``unlearnable`` also needs, for every client, the newest model to
     which the client's sensitivity was within the limit: a request to unlearn that
-    client restarts from it.
+    client restarts from it. Every rule keeps the versions ``needed``, from which
+    requests restarted: their certificates rest on them.
 
     >>> rule = Retention("last")
     >>> [rule.surplus(Record(n, 0.0, (), {}, 0, 0)) for n in range(4)]
@@ -32,12 +33,14 @@ class Retention:
         held: Iterable[int] = (0,),
         limit: float = 0.0,
         psi: Psi | None = None,
+        needed: Iterable[int] = (),
     ) -> None:
         require(
             keep in RULES, f"keep = {keep!r} is not a rule", suggest(str(keep), RULES)
         )
         self.keep = keep
         self._held = set(held)
+        self._needed = set(needed)
         self._limit = limit
         self._psi = psi or Psi()
         # by client or group beyond the limit: the last version within it
@@ -69,6 +72,6 @@ class Retention:
             return []
         in_use = {assignment.version for assignment in record.in_flight.assignments}
         needed = {0, newest, newest - 1} | set(self._restart.values()) | in_use
-        surplus = self._held - needed
+        surplus = self._held - needed - self._needed
         self._held -= surplus
         return sorted(surplus)

@@ -11,7 +11,7 @@ import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
 from poise.core.sensitivity import Group, recorded_groups
-from poise.core.types import HELD, PERSONAL, Assignment, Floats, Step
+from poise.core.types import HELD, PERSONAL, Assignment, Floats, Record, Step
 from poise.ledger import client_states, models, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
@@ -58,12 +58,26 @@ class Run:
         with self._ledger.guard():
             return self._ledger.meta()
 
+    def fact(self, key: str) -> str:
+        """Return one entry of the metadata; raise if the ledger lacks it."""
+        if key not in self.meta:
+            raise LedgerError(
+                f"{self._file} has no entry {key!r} in its metadata",
+                "restore the file from a backup",
+            )
+        return self.meta[key]
+
+    @property
+    def _file(self) -> Path | str:
+        return self.path / DATABASE if self.path else "the ledger in memory"
+
     @property
     def experiment(self) -> str:
         """The text of the experiment file of the run."""
-        if self.path is None:
-            return self.meta["experiment"]
-        return (self.path / EXPERIMENT).read_text(encoding="utf-8")
+        file = None if self.path is None else self.path / EXPERIMENT
+        if file is None or not file.exists():
+            return self.fact("experiment")
+        return file.read_text(encoding="utf-8")
 
     @cached_property
     def rounds(self) -> int:
@@ -95,9 +109,16 @@ class Run:
             return good_entries(self._ledger.database)[1]
 
     @property
+    def newest_record(self) -> Record | None:
+        """The last record before the first damaged one; None if there is none."""
+        with self._ledger.guard():
+            entries, _ = good_entries(self._ledger.database)
+        return entries[-1].record if entries else None
+
+    @property
     def clients(self) -> int:
         """Number of clients, N."""
-        return int(self.meta["clients"])
+        return int(self.fact("clients"))
 
     @property
     def digest(self) -> str:
@@ -114,7 +135,7 @@ class Run:
     @property
     def trainable(self) -> int:
         """Number of trained entries; batch-norm statistics come after them."""
-        return int(self.meta["trainable"])
+        return int(self.fact("trainable"))
 
     @property
     def model(self) -> Floats:
@@ -400,14 +421,39 @@ class Run:
     def verify(self) -> None:
         """Recompute every digest; raise `LedgerError` for the first changed round."""
         if self.damage:
-            file = self.path / DATABASE if self.path else "ledger"
             hint = "`poise resume` goes back to the last good round"
-            raise LedgerError(f"{file}: {self.damage}", hint)
+            raise LedgerError(f"{self._file}: {self.damage}", hint)
         for n in self.kept:
             self.models(n)
         if self.keeps_updates:
             for n in range(self.rounds):
                 self.updates(n)
+
+    def settle(self) -> None:
+        """Merge SQLite's log into the file; a killed process, or a reader, left it there."""
+        if self.path is None:
+            return
+        log = self.path / f"{DATABASE}-wal"
+        if not log.exists() or not log.stat().st_size:
+            return
+        with self._ledger.guard():
+            connection = sqlite3.connect(self.path / DATABASE)
+            schema.merge_log(connection)
+            connection.close()
+
+    def note(self, key: str, value: object) -> None:
+        """Record metadata of a run that has ended."""
+        if self.path is None:
+            self._ledger.set(key, value)
+        else:
+            self._ledger.close()  # SQLite merges its log when the last reader leaves
+            ledger = Ledger.open(self.path, writing=True)
+            try:
+                ledger.set(key, value)
+            finally:
+                ledger.close()
+            self._ledger = Ledger.open(self.path)
+        self.__dict__.pop("meta", None)
 
     def close(self) -> None:
         """Close the files."""

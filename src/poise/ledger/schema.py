@@ -87,6 +87,15 @@ def write_ahead(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
+def merge_log(connection: sqlite3.Connection) -> None:
+    """Merge the log into the file, which closing does not do while others read the run."""
+    try:
+        connection.execute("PRAGMA busy_timeout = 1000")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error:
+        return  # a full disk, or a damaged or closed database: the log keeps all rounds
+
+
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether an error means a damaged database, and not a failure of the machine."""
     return (

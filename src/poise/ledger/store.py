@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from poise.core.errors import LedgerError
 from poise.core.sensitivity import Psi, recorded_groups
 from poise.core.types import Record
 from poise.ledger import client_states, models, rows, schema
-from poise.ledger.files import hint, write_whole
+from poise.ledger.files import REQUEST, hint, write_whole
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
 from poise.ledger.retention import Retention
@@ -191,9 +192,16 @@ class Ledger:
         ).fetchone()
         if row is None:
             return None
-        return np.frombuffer(row[2], dtype=row[0]).reshape(
-            [int(k) for k in row[1].split(",") if k]
-        )
+        try:
+            shape = [int(k) for k in row[1].split(",") if k]
+            return np.frombuffer(row[2], dtype=row[0]).reshape(shape)
+        except (AttributeError, TypeError, ValueError) as error:
+            file = self.path and self.path / DATABASE
+            raise LedgerError(
+                f"{file or 'the ledger in memory'}: the array {name!r} cannot be read: "
+                f"{error}",
+                "restore the file from a backup",
+            ) from error
 
     def event(self, text: str) -> None:
         """Record an event of the process (resumed, stopped, went back)."""
@@ -263,6 +271,8 @@ class Ledger:
     def close(self) -> None:
         """Close the database and release the lock."""
         if hasattr(self, "database"):
+            if self.path is not None and self._lock is not None:
+                schema.merge_log(self.database)
             self.database.close()
         if self._lock is not None:
             self._lock.release()
@@ -291,6 +301,7 @@ class Ledger:
                 models.versions(self.store),
                 limit=float(meta.get("limit", 0.0)),
                 psi=psi,
+                needed=self._restart_versions(),
             )
             if self._rule.keep == "unlearnable":
                 for n in range(self.rounds() - 1):
@@ -298,6 +309,19 @@ class Ledger:
                     if entry is not None:
                         self._rule.follow(entry.record)
         return self._rule
+
+    def _restart_versions(self) -> list[int]:
+        """Return the versions of this training from which unlearning requests restarted."""
+        versions = []
+        requests = [] if self.path is None else self.path.glob(f"*/*/{REQUEST}")
+        for file in requests:
+            try:
+                branch, version = json.loads(file.read_bytes())["node"]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # reading the request reports the damage
+            if branch == 0:
+                versions.append(version)
+        return versions
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

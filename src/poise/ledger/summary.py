@@ -17,9 +17,6 @@ Stamp: TypeAlias = tuple[tuple[int, int], ...]
 CERTIFICATE = "certificate.json"
 """The file in a branch whose unlearning request is fulfilled."""
 
-REQUEST = "request.json"
-"""The file in a branch of an unlearning request: its options and its decision."""
-
 LATEST = 20
 """Number of newest aggregations that pace and speed are averaged over."""
 

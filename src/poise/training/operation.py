@@ -21,7 +21,7 @@ from poise.auditing.live import LiveAudit
 from poise.config.experiment import migrated
 from poise.config.run_options import AuditAction, BadUpdates, Keep, RunOptions
 from poise.core.algorithm_state import AlgorithmState
-from poise.core.errors import IncompatibleParts, PoiseError, require
+from poise.core.errors import IncompatibleParts, LedgerError, PoiseError, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
 from poise.core.history import History
@@ -42,11 +42,11 @@ from poise.core.threads import one_thread
 from poise.core.types import Record
 from poise.engine.local_work import BackendPart
 from poise.ledger import models
+from poise.ledger.files import REQUEST
 from poise.ledger.models import content_hash
 from poise.ledger.recovery import Restart, reopen
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import Ledger
-from poise.ledger.summary import REQUEST
 from poise.privacy.budget import Budget
 from poise.training.composition import ALTERED, Composition, Prepared, prepare
 from poise.training.experiment_files import compose, recorded
@@ -265,7 +265,7 @@ def resume_run(
                 "give the task that the run began with",
                 where=("task",),
             )
-        _refuse_other_experiment(recorded_meta["experiment"], composition)
+        refuse_other_experiment(recorded_meta["experiment"], composition)
         state = _state_at(restart, prepared, ledger)
         _record_altered(ledger, recorded_meta, now=meta)
         if meta["experiment"] != recorded_meta["experiment"]:
@@ -301,15 +301,14 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
     """Return the state after the last good round, or the initial one."""
     state = engine.initial(prepared.oracle, prepared.plan)
     start = prepared.composition.options.start
+    if start is not None:
+        given = ledger.store.get(models.name(0), start)["theta"]
+        state = _starting_from(given, state)
+    made_here = start is None and restart.theta is None
+    if made_here or "initial" not in ledger.meta():  # a replaced database lacks it
+        ledger.start(state.theta)
     if restart.theta is None:
-        if start is not None:
-            return _starting_from(
-                ledger.store.get(models.name(0), start)["theta"], state
-            )
-        ledger.start(state.theta)
         return state
-    if "initial" not in ledger.meta():
-        ledger.start(state.theta)
     like = state.theta
     if restart.theta.shape != like.shape:
         raise IncompatibleParts(
@@ -428,9 +427,15 @@ MAY_CHANGE = ("rounds", "time", "keep", "backend")
 """The options of a run that a resume may change."""
 
 
-def _refuse_other_experiment(recorded_text: str, composition: Composition) -> None:
+def refuse_other_experiment(recorded_text: str, composition: Composition) -> None:
     """Raise if the experiment differs from the one with which the run began."""
-    began = _comparable(tomllib.loads(recorded_text))
+    try:
+        began = _comparable(tomllib.loads(recorded_text))
+    except (tomllib.TOMLDecodeError, KeyError) as error:
+        raise LedgerError(
+            f"the ledger's copy of the experiment cannot be read: {error}",
+            "restore the ledger from a backup",
+        ) from error
     now = _comparable(tomllib.loads(tomli_w.dumps(composition.table())))
     for name in began.keys() & now.keys():
         if began[name] != now[name]:
@@ -473,4 +478,4 @@ def _record_failure(ledger: Ledger, error: PoiseError) -> None:
         return
 
 
-__all__ = ["begin", "resume", "resume_run", "train"]
+__all__ = ["begin", "refuse_other_experiment", "resume", "resume_run", "train"]

@@ -2,7 +2,7 @@
 
 The keys and texts of a certificate are part of its format: `poise verify` recomputes
 and compares them. Format 1 did not check that ``eta <= 1/L``; `poise verify` compares
-its evidence, not its texts.
+its evidence and numbers, not its texts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from poise._version import __version__
 from poise.core.errors import LedgerError
-from poise.ledger.files import write_whole
+from poise.ledger.files import REQUEST, write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
@@ -35,7 +34,8 @@ FORMAT = 2
 READABLE = (1, FORMAT)
 
 FACTS = ("clients", "federation", "initial", "keep", "limit", "fading", "seed")
-"""The metadata of a run that the evidence covers."""
+OPTIONAL_FACTS = ("groups", "public mean", ALTERED)
+"""The metadata of a run that the evidence covers; the second list where a run has them."""
 
 EACH = "each client by itself"
 GROUP = "all clients of the request together"
@@ -53,6 +53,7 @@ def certify(
     score: str,
     reached: bool,
     unlearned_score: float | None,
+    format: int = FORMAT,
 ) -> dict[str, Any]:
     """Make the certificate of the newest branch.
 
@@ -65,11 +66,13 @@ def certify(
         reached: whether retraining reached the target.
         unlearned_score: the score on the unlearned clients; None where it was not
             measured.
+        format: how the evidence is hashed; the other entries are those of format 2.
     """
     branch = histories.run(request.index)
     document: dict[str, Any] = {
-        "certificate": FORMAT,
-        "poise": __version__,
+        "certificate": format,
+        # as the ledger recorded it, so that `poise verify` can compare it
+        "poise": branch.fact("poise"),
         "clients": list(request.clients),
         "forgotten so far": histories.unlearned,
         "request": {
@@ -108,9 +111,9 @@ def certify(
             "on forgotten clients": unlearned_score,
         },
         "evidence": {
-            "training": evidence(histories.run(0)),
+            "training": evidence(histories.run(0), format),
             "branches": [
-                evidence(histories.run(s)) for s in range(1, request.index + 1)
+                evidence(histories.run(s), format) for s in range(1, request.index + 1)
             ],
             "restart model": model_hash(
                 histories.run(request.node[0]), request.node[1]
@@ -274,13 +277,24 @@ def _last_value(run: Run, metric: str) -> float | None:
     return value
 
 
-def evidence(run: Run) -> dict[str, Any]:
+def evidence(run: Run, format: int = FORMAT) -> dict[str, Any]:
     """Return hashes of a run: the digest chain of its rounds, its metadata, and its files."""
+    return {
+        "rounds": run.rounds,
+        "digest": run.digest,
+        "facts": facts_of(run, format),
+        "experiment": hashlib.sha256(run.experiment.encode()).hexdigest(),
+        "file": None if run.path is None else file_hash(run.path / DATABASE),
+    }
+
+
+def facts_of(run: Run, format: int = FORMAT) -> str:
+    """Return a hash of a run's metadata and, since format 2, of its request.json."""
     facts = hashlib.sha256()
     for key in FACTS:
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
     for key in sorted(run.meta):
-        if key in ("groups", "public mean", ALTERED) or key.startswith("curvature "):
+        if key in OPTIONAL_FACTS or key.startswith(("curvature ", "score")):
             facts.update(f"{key}={run.meta[key]}\n".encode())
     for name in ("sizes", "importance", "optimism"):
         facts.update(name.encode())
@@ -288,13 +302,10 @@ def evidence(run: Run) -> dict[str, Any]:
         if values is not None:
             facts.update(np.ascontiguousarray(values).tobytes())
     facts.update(np.ascontiguousarray(owners_of(run)).tobytes())
-    return {
-        "rounds": run.rounds,
-        "digest": run.digest,
-        "facts": facts.hexdigest(),
-        "experiment": hashlib.sha256(run.experiment.encode()).hexdigest(),
-        "file": None if run.path is None else file_hash(run.path / DATABASE),
-    }
+    request = None if run.path is None else run.path / REQUEST
+    if format > 1 and request is not None and request.exists():
+        facts.update(request.read_bytes())
+    return facts.hexdigest()
 
 
 def file_hash(path: Path) -> str | None:
@@ -344,19 +355,32 @@ def read(path: Path) -> dict[str, Any]:
     """Read a certificate; raise `LedgerError` where the file differs from what poise wrote."""
     try:
         content = path.read_bytes()
-        document = json.loads(content)
+        document: dict[str, Any] = json.loads(content)
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise LedgerError(f"{path} is no certificate: {error}") from error
-    if not isinstance(document, dict) or document.get("certificate") not in READABLE:
+        raise LedgerError(
+            f"{path} is no certificate: {error}",
+            "restore it from a backup, or delete it and repeat its request",
+        ) from error
+    known = isinstance(document, dict) and type(document.get("certificate")) is int
+    if not known or document["certificate"] not in READABLE:
         raise LedgerError(
             f"{path} is no certificate in a format that this poise reads",
             "name a certificate.json, or use the version of poise that wrote it",
         )
-    if content != canonical(document) or document.get("digest") != digest_of(document):
+    if not _is_whole(document, content):
         raise LedgerError(
             f"{path} was altered: its content does not match its digest",
             "restore the file from a backup",
         )
     return document
+
+
+def _is_whole(document: dict[str, Any], content: bytes) -> bool:
+    """Whether a file is the one that poise writes for this content, with its digest."""
+    try:
+        same = content == canonical(document)
+    except ValueError:  # not a number, or infinite
+        return False
+    return same and document.get("digest") == digest_of(document)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from poise.core.errors import LedgerError, RunLocked
+from poise.core.errors import LedgerError, PoiseError, RunLocked
 from poise.core.sensitivity import Group
 from poise.core.types import Floats, Ints
 from poise.ledger import summary
 from poise.ledger.files import write_failure
 from poise.ledger.lock import Lock, held
 from poise.ledger.run import Run, open_run
-from poise.ledger.store import LOCK
+from poise.ledger.store import DATABASE, LOCK
 from poise.privacy.budget import Budget
 from poise.unlearning import request as requests
 from poise.unlearning.groups import GroupSensitivity, group_sensitivity
@@ -219,6 +219,7 @@ def locked_folder(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -227,6 +228,12 @@ def locked_folder(folder: Path | None) -> Iterator[None]:
     lock.acquire()
     try:
         yield
+    except PoiseError:
+        if new and [place.name for place in folder.iterdir()] == [LOCK]:
+            # a refused request leaves nothing behind
+            (folder / LOCK).unlink()
+            folder.rmdir()
+        raise
     finally:
         lock.release()
 
@@ -245,9 +252,10 @@ def owners_of(run: Run) -> Ints:
 def _read_branches(folder: Path) -> list[Branch]:
     """Read the branches in a folder, in order."""
     branches: list[Branch] = []
-    for place in sorted(
-        p for p in folder.glob("[0-9]*") if (p / requests.FILE).exists()
-    ):
+    for place in sorted(folder.glob("[0-9]*")):
+        if not (place / requests.FILE).exists():
+            _refuse_without_request(place)
+            continue
         request = requests.load(place)
         due = len(branches) + 1
         if request.index != due:
@@ -259,6 +267,16 @@ def _read_branches(folder: Path) -> list[Branch]:
         done = certificate.exists() and certificate.stat().st_size > 0
         branches.append(Branch(request, open_run(place) if done else None, done))
     return branches
+
+
+def _refuse_without_request(place: Path) -> None:
+    """Raise for a folder with a run but no request: a new branch would overwrite it."""
+    for name in (CERTIFICATE, DATABASE):
+        if (place / name).exists():
+            raise LedgerError(
+                f"{place} has {name}, but no {requests.FILE}",
+                f"restore {requests.FILE} from a backup, or name another folder with out= (--out)",
+            )
 
 
 def _training_of(branch: Path) -> Run:

@@ -17,7 +17,7 @@ from poise.config.unlearn_request import (
     UnlearnRequest,
     client_numbers,
 )
-from poise.core.errors import InvalidOption, LedgerError
+from poise.core.errors import InvalidOption
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Record
 from poise.core.vectors import Vector
@@ -45,10 +45,17 @@ from poise.unlearning.methods import (
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, require_proof
 from poise.unlearning.repeated_requests import fulfilled_before, repaired
-from poise.unlearning.request import Request, checked_clients, load, units_of
+from poise.unlearning.request import (
+    Request,
+    checked_clients,
+    known_clients,
+    load,
+    units_of,
+)
 from poise.unlearning.request_context import RequestContext, context_of
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
+    UNLEARNED_SCORE,
     Goal,
     federation_without,
     for_request,
@@ -57,8 +64,15 @@ from poise.unlearning.retraining import (
     record_model,
     retrain,
     score_on,
+    unlearned_score,
 )
 from poise.unlearning.shards import ShardEnsemble, ensemble_in, holds_shards
+from poise.unlearning.unaltered import (
+    require_as_certified,
+    require_at_rest,
+    require_unchanged,
+    whole_contents,
+)
 
 
 @dataclass(frozen=True)
@@ -205,40 +219,60 @@ def fulfil(
     task: TaskLike | None = None,
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
+    begun: Callable[[], None] = lambda: None,
 ) -> Unlearned:
-    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify."""
+    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify.
+
+    ``begun`` is called once poise has accepted the request, before retraining. A refused
+    request raises before, and so does not call it.
+    """
     trained = open_run(run) if isinstance(run, str | Path) else run
-    folder = None if request.out is None else Path(request.out)
-    histories = _histories(trained, folder, request)
+    histories, earlier = _histories(trained, request)
     require_ended(histories.root)
-    earlier = fulfilled_before(histories, request)
     if earlier is not None:
         return _result_of(earlier)
     # Check the clients first: a wrong request must not create a folder.
     checked_clients(request.clients, histories.root.clients, histories.unlearned)
+    whole_contents(histories)
     with locked_folder(histories.folder):
         # as the request before this one left them
-        histories = _histories(trained, folder, request)
+        histories, earlier = _histories(trained, request)
+        if earlier is not None:
+            return _result_of(earlier)
         clients = checked_clients(
             request.clients, histories.root.clients, histories.unlearned
         )
         request = replace(request, clients=clients)
         context = context_of(histories, request, federation=federation, task=task)
         prepared = _prepare(context)
+        begun()
         goal = Goal(prepared.request.options, context.score, stop)
         return _finish(context, prepared, goal=goal, callbacks=callbacks)
 
 
-def _histories(trained: Run, folder: Path | None, request: UnlearnRequest) -> Histories:
-    """Return the histories of a run; raise where a ledger is damaged or altered."""
-    histories = repaired(Histories.of(trained, folder, repair=True), request)
-    for run, _ in histories.lengths():
-        if run.damage:
-            raise LedgerError(
-                f"{run!r}: {run.damage}",
-                "poise certifies only what a whole ledger shows: restore it from a backup",
-            )
-    return histories
+def fulfilled(run: Run | str | Path, request: UnlearnRequest) -> Unlearned | None:
+    """Return the result of the same request if it was made before; None otherwise.
+
+    Raises where the clients were unlearned with other options.
+    """
+    trained = open_run(run) if isinstance(run, str | Path) else run
+    _, earlier = _histories(trained, request)
+    return None if earlier is None else _result_of(earlier)
+
+
+def _histories(
+    trained: Run, request: UnlearnRequest
+) -> tuple[Histories, Branch | None]:
+    """Return the histories of a run, and the branch of this request if it was made before.
+
+    Raises where the histories are not as their certificates say.
+    """
+    folder = None if request.out is None else Path(request.out)
+    histories = Histories.of(trained, folder, repair=True)
+    known_clients(request.clients, histories.root.clients)
+    require_as_certified(histories)
+    histories = repaired(histories, request.clients)
+    return histories, fulfilled_before(histories, request)
 
 
 def _finish(
@@ -250,17 +284,14 @@ def _finish(
 ) -> Unlearned:
     """Retrain until the goal is met, and certify the result; a stopped request stays open."""
     request = prepared.request
-    score = context.score
     histories = context.histories
     folder = histories.branch_folder(request.index)
-    composition = for_request(context.remaining, request, score=score)
-    if request.method == "exact":
-        branch = _record_exact(composition, prepared, folder=folder, goal=goal)
+    if _is_covered(histories):
+        assert folder is not None
+        branch = open_run(folder)
     else:
-        branch = retrain(
-            composition, prepared.start, folder=folder, goal=goal, callbacks=callbacks
-        )
-        goal.follow(branch)
+        branch = _new_branch(context, prepared, goal=goal, callbacks=callbacks)
+    goal.follow(branch)
     ended = request.method == "exact" or branch.rounds >= context.options.max_rounds
     if not goal.met and not ended:
         return Unlearned(
@@ -271,17 +302,7 @@ def _finish(
             reached=False,
         )
     histories.record(Branch(request, branch, done=True))
-    unlearned_score = None
-    if context.options.measure_forgotten:
-        unlearned_score = _score_on_removed(context, branch)
-    document = certify(
-        histories,
-        request,
-        grounds=prepared.grounds,
-        score=score,
-        reached=goal.met,
-        unlearned_score=unlearned_score,
-    )
+    document = _certificate(context, prepared, branch=branch, reached=goal.met)
     histories.branches[-1].certificate = document
     path = None if folder is None else write(document, folder)
     return Unlearned(
@@ -292,6 +313,36 @@ def _finish(
         reached=goal.met,
         path=path,
     )
+
+
+def _certificate(
+    context: RequestContext, prepared: PreparedRequest, *, branch: Run, reached: bool
+) -> dict[str, Any]:
+    """Return the certificate of a branch; raise where a model or a ledger is damaged by now."""
+    histories = context.histories
+    request = prepared.request
+    histories.run(request.node[0]).models(request.node[1])
+    for n in (0, branch.rounds):
+        branch.models(n)  # raises where it is not the model that the ledger recorded
+    measured = _score_on_removed(context, branch)
+    branch.settle()
+    document = certify(
+        histories,
+        request,
+        grounds=prepared.grounds,
+        score=context.score,
+        reached=reached,
+        unlearned_score=measured,
+    )
+    require_unchanged(histories, context.contents)
+    require_at_rest(document, histories)
+    return document
+
+
+def _is_covered(histories: Histories) -> bool:
+    """Whether a later certificate covers the newest branch: only its own certificate is lost."""
+    later = histories.branch_folder(len(histories.branches) + 1)
+    return later is not None and (later / CERTIFICATE).exists()
 
 
 def _result_of(branch: Branch) -> Unlearned:
@@ -308,6 +359,24 @@ def _result_of(branch: Branch) -> Unlearned:
     )
 
 
+def _new_branch(
+    context: RequestContext,
+    prepared: PreparedRequest,
+    *,
+    goal: Goal,
+    callbacks: Iterable[Callable[[Record], None]],
+) -> Run:
+    """Retrain the remaining clients, or record the model that needs no rounds."""
+    request = prepared.request
+    folder = context.histories.branch_folder(request.index)
+    composition = for_request(context.remaining, request, score=context.score)
+    if request.method == "exact":
+        return _record_exact(composition, prepared, folder=folder, goal=goal)
+    return retrain(
+        composition, prepared.start, folder=folder, goal=goal, callbacks=callbacks
+    )
+
+
 def _record_exact(
     composition: Composition,
     prepared: PreparedRequest,
@@ -320,8 +389,7 @@ def _record_exact(
     assert model is not None
     oracle = composition.task.bind(composition.federation, composition.backend.device)
     goal.value = present_score(composition, oracle, model=model, score=goal.score)
-    goal.request = replace(goal.request, min_rounds=0)
-    return record_model(composition, model, folder=folder, score=goal.value)
+    return record_model(composition, model, folder=folder, goal=goal)
 
 
 def outcome(branch: Run) -> Unlearned:
@@ -343,14 +411,24 @@ def outcome(branch: Run) -> Unlearned:
     )
 
 
-def _score_on_removed(context: RequestContext, branch: Run) -> float:
-    """Return the score of the new model on the unlearned clients."""
+def _score_on_removed(context: RequestContext, branch: Run) -> float | None:
+    """Return the score of the new model on the unlearned clients, if it was measured.
+
+    The ledger of the branch records it. A branch that a later certificate covers stays
+    as it is.
+    """
+    known = unlearned_score(branch)
+    asked = context.options.measure_forgotten and not _is_covered(context.histories)
+    if known is not None or not asked:
+        return known
     whole = context.whole
     removed = set(context.removed)
     others = [c for c in range(whole.federation.clients) if c not in removed]
     unlearned = federation_without(whole.federation, others)
     oracle = whole.task.bind(unlearned, whole.backend.device)
-    return score_on(oracle, torch.from_numpy(branch.model), score=context.score)
+    score = score_on(oracle, torch.from_numpy(branch.model), score=context.score)
+    branch.note(UNLEARNED_SCORE, score)
+    return score
 
 
 @dataclass(frozen=True)
@@ -386,7 +464,8 @@ def _prepare(context: RequestContext) -> PreparedRequest:
     index = histories.newest + 1
     folder = histories.branch_folder(index)
     repeats = options.method == "exact"  # its model needs no rounds
-    if unfinished is not None and has_started(folder) and not repeats:
+    started = _is_covered(histories) or (has_started(folder) and not repeats)
+    if unfinished is not None and started:
         return PreparedRequest(unfinished, grounds, start=None)
     decision = decide(options.method, histories, units_of(options), budget)
     seed = whole.seed if options.noise == "seeded" else secrets.randbits(120)
@@ -398,9 +477,10 @@ def _prepare(context: RequestContext) -> PreparedRequest:
         commitment=commitment(seed, index) if decision.sigma else "",
         curvature=context.curvature,
     )
+    # Read the restart model first: a damaged file must not leave a request behind.
+    start = start_model(request, histories, parts=whole.parts, seed=seed)
     if folder is not None:
         request.save(folder)
-    start = start_model(request, histories, parts=whole.parts, seed=seed)
     return PreparedRequest(request, grounds, start)
 
 

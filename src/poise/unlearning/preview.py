@@ -23,7 +23,13 @@ from poise.unlearning.methods import (
     grounds_for,
     sensitivity_along,
 )
-from poise.unlearning.request import checked_clients, split_units, unit_name
+from poise.unlearning.repeated_requests import repaired
+from poise.unlearning.request import (
+    checked_clients,
+    known_clients,
+    split_units,
+    unit_name,
+)
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import composition_of, training_curvature
 
@@ -94,8 +100,10 @@ def preview(
         guarantee: as for `poise.unlearn`.
     """
     trained = open_run(run) if isinstance(run, str | Path) else run
-    histories = Histories.of(trained, None if out is None else Path(out))
+    folder = None if out is None else Path(out)
+    histories = Histories.of(trained, folder, repair=True)
     require_ended(histories.root)
+    histories = repaired(histories, known_clients(clients, histories.root.clients))
     requested = checked_clients(clients, histories.root.clients, histories.unlearned)
     budget = budget or Budget()
     units = split_units(requested, guarantee)
@@ -162,7 +170,8 @@ def _kept_models(histories: Histories) -> list[Path | None]:
 def declared_by(run: Run | str | Path) -> dict[str, Any]:
     """Return the table [unlearning] of the training that a run belongs to."""
     trained = open_run(run) if isinstance(run, str | Path) else run
-    experiment = tomllib.loads(Histories.of(trained).root.experiment)
+    root = Histories.of(trained, repair=True).root
+    experiment = tomllib.loads(root.experiment)
     table: dict[str, Any] = experiment.get("unlearning", {})
     return table
 

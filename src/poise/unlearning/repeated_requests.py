@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from poise.config.unlearn_request import UnlearnRequest
@@ -35,8 +36,8 @@ def fulfilled_before(histories: Histories, request: UnlearnRequest) -> Branch | 
     return None
 
 
-def repaired(histories: Histories, request: UnlearnRequest) -> Histories:
-    """Return the histories up to a request whose certificate is lost, if it is this one.
+def repaired(histories: Histories, clients: Iterable[int]) -> Histories:
+    """Return the histories up to a request whose certificate is lost, if it has these clients.
 
     Repeating the request then only certifies its branch again. Raises where another
     request has no certificate.
@@ -44,7 +45,7 @@ def repaired(histories: Histories, request: UnlearnRequest) -> Histories:
     lacking = histories.uncertified()
     if lacking is None:
         return histories
-    if set(lacking.request.clients) != set(request.clients):
+    if set(lacking.request.clients) != set(clients):
         histories.require_certified()
     known = histories.branches[: lacking.request.index]
     return Histories(histories.root, histories.folder, known)

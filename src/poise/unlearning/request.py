@@ -12,15 +12,14 @@ import numpy as np
 
 from poise.config.unlearn_request import Guarantee, UnlearnRequest, client_numbers
 from poise.core.curvature import Curvature
-from poise.core.errors import InvalidOption, LedgerError, require
+from poise.core.errors import InvalidOption, LedgerError, PoiseError, require
 from poise.core.options import check_keys, options_of
 from poise.core.sensitivity import Group
-from poise.ledger import summary
-from poise.ledger.files import write_whole
+from poise.ledger.files import REQUEST, write_whole
 from poise.privacy.budget import Budget
 from poise.unlearning.restart_tree import Node
 
-FILE = summary.REQUEST
+FILE = REQUEST
 
 RECORDED = (
     "clients",
@@ -121,7 +120,6 @@ class Request:
 
     def save(self, folder: Path) -> None:
         """Write request.json, whole or not at all, as the first file of the folder."""
-        folder.mkdir(parents=True, exist_ok=True)
         document = {
             **self._recorded(),
             "budget": asdict(self.budget),
@@ -153,9 +151,36 @@ def load(folder: Path) -> Request:
         options = UnlearnRequest(**recorded, **budget)
         table = document.pop("curvature", None)
         curvature = None if table is None else Curvature(**table)
-        return Request(options, node=(branch, round), curvature=curvature, **document)
+        request = Request(
+            options, node=(branch, round), curvature=curvature, **document
+        )
+        _check_decision(request)
+        return request
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise LedgerError(f"{path} cannot be read: {error}") from error
+    except PoiseError as error:
+        raise LedgerError(
+            f"{path}: {error.message}", "restore the file from a backup"
+        ) from error
+
+
+def _check_decision(request: Request) -> None:
+    """Raise where the decision about a request has entries of a wrong kind."""
+    numbers = (request.index, *request.node)
+    counts = all(type(number) is int and number >= 0 for number in numbers)
+    require(
+        counts and request.index > 0 and request.node[0] < request.index,
+        f"index {request.index!r} and node {request.node!r} are not those of a request",
+    )
+    sigma = request.sigma
+    require(
+        isinstance(sigma, float | int) and not isinstance(sigma, bool) and sigma >= 0,
+        f"sigma {sigma!r} is not a standard deviation",
+    )
+    require(
+        isinstance(request.commitment, str),
+        f"commitment {request.commitment!r} is not a text",
+    )
 
 
 def units_of(options: UnlearnRequest) -> tuple[Group, ...]:
@@ -187,6 +212,27 @@ def checked_clients(
     Raise for unknown clients, repeated ones, ones unlearned before, and for all clients
     at once.
     """
+    requested = known_clients(clients, total)
+    before = set(unlearned)
+    for client in requested:
+        require(
+            client not in before,
+            f"client {client} was unlearned already",
+            "leave it out",
+            where="clients",
+        )
+    remaining = total - len(before) - len(requested)
+    require(
+        remaining > 0,
+        f"all {total} clients would be unlearned: no client would be left to train",
+        "keep at least one client",
+        where="clients",
+    )
+    return requested
+
+
+def known_clients(clients: int | Iterable[int], total: int) -> tuple[int, ...]:
+    """Return clients sorted; raise for unknown clients and repeated ones."""
     given = client_numbers(clients)
     require(
         len(given) > 0,
@@ -209,21 +255,6 @@ def checked_clients(
     require(
         len(requested) == len(given),
         f"a client is named twice in {[int(c) for c in given]}",
-        where="clients",
-    )
-    before = set(unlearned)
-    for client in requested:
-        require(
-            client not in before,
-            f"client {client} was unlearned already",
-            "leave it out",
-            where="clients",
-        )
-    remaining = total - len(before) - len(requested)
-    require(
-        remaining > 0,
-        f"all {total} clients would be unlearned: no client would be left to train",
-        "keep at least one client",
         where="clients",
     )
     return requested

@@ -8,13 +8,13 @@ import torch
 
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.curvature import Curvature
-from poise.core.errors import IncompatibleParts, InvalidOption
-from poise.core.federations import FederationLike, HasDigest, TaskLike
+from poise.core.errors import InvalidOption, LedgerError
+from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.vectors import Layout
 from poise.ledger.run import Run
 from poise.privacy.budget import UnlearningPlan
-from poise.training import Composition
+from poise.training import Composition, refuse_other_experiment
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise_plan import planned_sigma
 from poise.unlearning.retraining import (
@@ -25,9 +25,11 @@ from poise.unlearning.retraining import (
     composition_without,
     default_target,
     present_score,
+    require_facts,
     score_name,
     training_curvature,
 )
+from poise.unlearning.unaltered import Contents, whole_contents
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class RequestContext:
         layout: of the models.
         score: the metric of the target.
         curvature: bounds of the Hessians of all clients of the training.
+        contents: of the training and the earlier branches, when poise read them.
     """
 
     options: UnlearnRequest
@@ -51,6 +54,7 @@ class RequestContext:
     layout: Layout
     score: str
     curvature: Curvature | None
+    contents: Contents
 
     @property
     def removed(self) -> list[int]:
@@ -66,6 +70,7 @@ def context_of(
     task: TaskLike | None,
 ) -> RequestContext:
     """Compose the run without the clients of a request; raise where it cannot be retrained."""
+    contents = whole_contents(histories)
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
     on_nodes = isinstance(backend, HasName) and backend.name == "flower"
@@ -74,12 +79,16 @@ def context_of(
             "the clients of this run are nodes of a deployment",
             "use `poise deploy unlearn RUN --to DIR`",
         )
-    if not on_nodes:  # unlearned nodes do not register again; the others are compared
-        _require_same_data(histories.root, whole.federation)
+    _require_same_training(histories.root, whole, on_nodes=on_nodes)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
     oracle = remaining.task.bind(remaining.federation, remaining.backend.device)
+    if oracle.layout.trainable != histories.root.trainable:
+        raise LedgerError(
+            f"{histories.root!r}: its ledger has another 'trainable' than its task",
+            "restore the folder from a backup",
+        )
     score = score_name(oracle.metrics, options.held_out)
     # Check before request.json is written: only finishing the request removes it again.
     check_retraining(remaining, oracle, score=score)
@@ -102,6 +111,7 @@ def context_of(
         layout=oracle.layout,
         score=score,
         curvature=curvature,
+        contents=contents,
     )
     if not options.plan_sigma:
         return context
@@ -109,17 +119,12 @@ def context_of(
     return replace(context, options=replace(options, sigma=sigma))
 
 
-def _require_same_data(run: Run, federation: FederationLike) -> None:
-    """Raise where the data differ from those of the training: L and the branch rest on them."""
-    recorded = run.meta.get("federation")
-    if recorded is None or not isinstance(federation, HasDigest):
-        return
-    if federation.digest() != recorded:
-        raise IncompatibleParts(
-            "the data differ from those of the training",
-            "give the federation that the run was trained on",
-            where=("data",),
-        )
+def _require_same_training(root: Run, whole: Composition, *, on_nodes: bool) -> None:
+    """Raise where the experiment or the data are not those that a run was trained with."""
+    refuse_other_experiment(root.fact("experiment"), whole)
+    root.models(0)  # raises where it is not the one that training recorded
+    if not on_nodes:  # nodes report only the data of remaining clients
+        require_facts(root, whole)
 
 
 def _planned_sigma(context: RequestContext, oracle: Oracle) -> float:

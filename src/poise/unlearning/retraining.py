@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import isnan
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +15,8 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.algorithm_state import AlgorithmState
 from poise.core.capabilities import LetsClientsLeave, PerClient
 from poise.core.curvature import Curvature, curvature_of
-from poise.core.errors import IncompatibleParts, require
-from poise.core.federations import FederationLike, TaskLike
+from poise.core.errors import IncompatibleParts, LedgerError, require
+from poise.core.federations import FederationLike, HasDigest, HasMembers, TaskLike
 from poise.core.protocols import Attack, Oracle
 from poise.core.rng import address
 from poise.core.types import Ints, Record
@@ -22,6 +24,7 @@ from poise.core.vectors import Vector
 from poise.engine.local_work import LocalWork
 from poise.engine.plan import Parts
 from poise.ledger.run import Run, open_run
+from poise.ledger.schema import is_damage
 from poise.ledger.store import DATABASE
 from poise.training import (
     Composition,
@@ -31,6 +34,7 @@ from poise.training import (
     recorded,
     resume_run,
 )
+from poise.training.composition import TABLE_LIMIT
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
@@ -41,7 +45,11 @@ LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
 
 SCORE = "score"
-"""The name, in the metadata of a branch without rounds, of the score of its model."""
+SCORE_NAME = "score name"
+"""The score of the model in the metadata of a branch without rounds, and its metric."""
+
+UNLEARNED_SCORE = "score on unlearned clients"
+"""The metadata of a branch with its score on the unlearned clients, where it was measured."""
 
 
 def composition_of(
@@ -182,6 +190,9 @@ class Goal:
         """Take in the rounds that a run has recorded so far."""
         self.rounds = run.rounds
         self.value = np.nan
+        if SCORE in run.meta:  # a branch without rounds
+            self.value = float(run.meta[SCORE])
+            self.request = replace(self.request, min_rounds=0)
         if run.rounds and self.score in run.metrics:
             self.value = float(run.metric(self.score)[-1])
 
@@ -202,11 +213,20 @@ class Goal:
 
 
 def has_started(folder: Path | None) -> bool:
-    """Whether an earlier attempt recorded its start model; if not, retraining can begin anew."""
+    """Whether an earlier attempt has its start model; if not, retraining begins anew."""
     if folder is None or not (folder / DATABASE).exists():
         return False
-    earlier = open_run(folder)
-    started = "initial" in earlier.meta
+    try:
+        earlier = open_run(folder)
+    except LedgerError as error:
+        # killed between making the file and filling it, or damaged beyond reading
+        if isinstance(error.__cause__, sqlite3.Error) and is_damage(error.__cause__):
+            return False
+        raise
+    try:
+        started = "initial" in earlier.meta and len(earlier.models(0)) > 0
+    except LedgerError:  # without its start model, a branch cannot be certified
+        started = False
     earlier.close()
     return started
 
@@ -228,7 +248,12 @@ def retrain(
         )
     assert folder is not None
     earlier = open_run(folder)
-    goal.follow(earlier)
+    require_facts(earlier, composition)
+    newest = earlier.newest_record
+    if newest is not None:
+        goal.see(newest)
+    if _has_ended(earlier, goal):
+        return earlier
     earlier.close()
     recorded_start = recorded(folder).tables["run"]["start"]
     resumed = composition.with_options(start=recorded_start)
@@ -236,7 +261,7 @@ def retrain(
 
 
 def record_model(
-    composition: Composition, model: Vector, *, folder: Path | None, score: float
+    composition: Composition, model: Vector, *, folder: Path | None, goal: Goal
 ) -> Run:
     """Record a branch without rounds: its model, and the score of the model."""
     _drop_leftovers(folder)
@@ -245,7 +270,7 @@ def record_model(
         folder,
         stop=lambda: True,
         start=model.cpu().numpy(),
-        facts={SCORE: score},
+        facts={SCORE: goal.value, SCORE_NAME: goal.score},
     )
 
 
@@ -254,6 +279,58 @@ def _drop_leftovers(folder: Path | None) -> None:
     leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
     for leftover in leftovers:
         leftover.unlink()
+
+
+def require_facts(run: Run, composition: Composition) -> None:
+    """Raise where the metadata of a run are not those of its composition.
+
+    Its rounds have digests, its metadata have not.
+    """
+    fed = composition.federation
+    facts: dict[str, Any] = {"seed": composition.seed, "clients": fed.clients}
+    if isinstance(fed, HasDigest):
+        facts["federation"] = fed.digest()
+    if composition.curvature is not None:
+        facts |= composition.curvature.facts()
+    arrays: dict[str, Any] = {}
+    if fed.clients <= TABLE_LIMIT:
+        arrays = {"sizes": fed.sizes, "importance": fed.importance}
+    if isinstance(fed, HasMembers) and fed.members[-1] >= fed.clients:
+        arrays["members"] = fed.members
+    problems = [key for key in facts if run.meta.get(key) != str(facts[key])]
+    for name, expected in arrays.items():
+        recorded = run.array(name)
+        if recorded is None or not np.array_equal(recorded, expected):
+            problems.append(name)
+    if "initial" not in run.meta:
+        problems.append("initial")
+    if problems:
+        raise LedgerError(
+            f"{run!r}: its ledger has another {problems[0]!r} than its experiment",
+            "restore the folder from a backup, or give the data of the original run",
+        )
+
+
+def _has_ended(branch: Run, goal: Goal) -> bool:
+    """Whether retraining came to its end, and the branch can be read.
+
+    Resuming it would only change its file, which later certificates may cover.
+    """
+    enough = goal.met or branch.rounds >= goal.request.max_rounds
+    if not enough or branch.damage or branch.meta.get("status") == "running":
+        return False
+    try:
+        return len(branch.model) > 0
+    except LedgerError:
+        return False
+
+
+def unlearned_score(branch: Run) -> float | None:
+    """Return the score of a branch on the unlearned clients; None if it was not measured."""
+    recorded = branch.meta.get(UNLEARNED_SCORE)
+    if recorded is None or isnan(float(recorded)):
+        return None
+    return float(recorded)
 
 
 def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,31 @@ from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.vectors import Vector
 from poise.ledger.models import content_hash
 from poise.ledger.run import Run, open_run
-from poise.training import parts_in, recorded
-from poise.unlearning.certificate import certify, read
+from poise.training import never, parts_in, recorded
+from poise.unlearning.certificate import canonical, certify, read
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.exact import require_sums
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
+from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
+from poise.unlearning.retraining import (
+    ACCURACY,
+    HELD_OUT,
+    LOSSES,
+    SCORE_NAME,
+    Goal,
+    unlearned_score,
+)
 from poise.unlearning.shards import holds_shards
+from poise.unlearning.unaltered import evidence_then
+
+SCORES = (ACCURACY, HELD_OUT, *LOSSES)
 
 TABLES = (
+    "poise",
     "clients",
     "forgotten so far",
     "request",
@@ -39,8 +53,32 @@ TABLES = (
     "evidence",
 )
 
-REWORDED = ("request", "guarantee", "grounds")
-"""Tables whose keys and texts format 2 changed."""
+NEW_KEYS = (
+    "guarantee",
+    "for",
+    "compared with",
+    "psi from",
+    "checked",
+    "disclosed",
+    "public",
+)
+"""Keys that format 2 added to the tables ``request``, ``guarantee`` and ``grounds``."""
+
+REWORDED = (
+    *NEW_KEYS,
+    "promised",
+    "psi",
+    "composed epsilon",
+    "theorem",
+    "assumed",
+    "not proved",
+)
+"""Keys of these tables whose meaning or wording format 2 changed."""
+
+FORMAT_1 = (
+    "format 1: its evidence holds; its texts and sensitivities are not compared, and it "
+    "did not check eta <= 1/L"
+)
 
 
 @dataclass(frozen=True)
@@ -67,16 +105,28 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
 
         return verify_shards(file)
     document = read(file)
-    histories = _histories_at(file, document, training)
-    request = histories.branches[-1].request
     checks = [Check("the certificate is unaltered")]
-    for check in _checks(histories, request, document):
-        if check.problem:
-            raise LedgerError(
-                f"{file}: {check.label}: {check.problem}",
-                "this certificate does not hold",
-            )
-        checks.append(check)
+    try:
+        histories = _histories_at(file, document, training)
+        request = histories.branches[-1].request
+        for check in _checks(histories, request, document):
+            if check.problem:
+                raise LedgerError(
+                    f"{file}: {check.label}: {check.problem}",
+                    "this certificate does not hold",
+                )
+            checks.append(check)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise LedgerError(
+            f"{file}: an entry is missing or of a wrong kind: {error}",
+            "this certificate does not hold",
+        ) from error
     return checks
 
 
@@ -92,6 +142,11 @@ def _histories_at(
     root = open_run(branches.parent if training is None else training)
     histories = Histories.of(root, branches)
     index = document["request"]["index"]
+    if type(index) is not int or file.parent.name != f"{index:03d}":
+        raise LedgerError(
+            f"{file} is about request {index}, but lies in the folder {file.parent.name}",
+            "this certificate does not hold",
+        )
     if index > len(histories.branches) or histories.branches[index - 1].run is None:
         raise LedgerError(
             f"{branches} has no branch {index}", "restore the folder of the branch"
@@ -111,6 +166,8 @@ def _checks(
         name = "the training" if s == 0 else f"branch {s}"
         problem = run.damage or _growth_problem(run, then, branch=s)
         yield Check(f"the ledger of {name} is whole", problem)
+        now = evidence_then(run, then, document["certificate"])
+        yield Check(f"the evidence of {name} is unaltered", difference(then, now))
     yield from _recomputed_tables(histories, request, document)
     before = Histories(histories.root, histories.folder, histories.branches[:-1])
     if request.method in ("sifu", "scratch", "shards"):
@@ -139,7 +196,6 @@ def _recomputed_tables(
 ) -> Iterator[Check]:
     """Make the certificate again, and compare it table by table."""
     root = histories.root
-    then = document["evidence"]["training"]
     assert root.path is not None
     experiment = recorded(root.path)
     parts = parts_in(experiment)
@@ -158,26 +214,70 @@ def _recomputed_tables(
         conditions=conditions_of(lengths, parts, curvature),
         audit=experiment.table("run").get("audit"),
     )
+    branch = histories.run(request.index)
+    score = document["result"]["score"]
+    metrics = [*branch.metrics, branch.meta.get(SCORE_NAME)]
+    known = score in SCORES and score in metrics
+    yield Check("the score is a metric of the branch", "" if known else f"{score!r}")
+    again = _made_again(histories, request, document=document, grounds=grounds)
+    for table in TABLES:
+        written = document[table]
+        recomputed = again[table]
+        if document["certificate"] == 1 and table in (
+            "request",
+            "guarantee",
+            "grounds",
+        ):
+            new = [key for key in NEW_KEYS if key in written and key != "compared with"]
+            problem = f"format 1 has no entry {new[0]!r}" if new else ""
+            yield Check(f"{table}: in format 1", problem)
+            written = _without(written, REWORDED)
+            recomputed = _without(recomputed, REWORDED)
+        yield Check(f"{table}: recomputed", difference(written, recomputed))
+    unknown = sorted({*document} - {*again})
+    yield Check("there are no other entries", ", ".join(unknown))
+    if document["certificate"] == 1:
+        yield Check(FORMAT_1)
+
+
+def _made_again(
+    histories: Histories,
+    request: Request,
+    *,
+    document: dict[str, Any],
+    grounds: Grounds,
+) -> dict[str, Any]:
+    """Make a certificate again, with the evidence for the rounds that it names."""
+    format = document["certificate"]
     result = document["result"]
+    branch = histories.run(request.index)
+    measured = unlearned_score(branch)
+    if format == 1:  # did not record it in the ledger
+        measured = result["on forgotten clients"]
     again = certify(
         histories,
         request,
         grounds=grounds,
         score=result["score"],
-        reached=result["target reached"],
-        unlearned_score=result["on forgotten clients"],
+        reached=_reached(request, branch, score=result["score"]),
+        unlearned_score=measured,
+        format=format,
     )
-    if (
-        root.rounds > then["rounds"]
-    ):  # the training went on: compare its first rounds only
-        now = again["evidence"]["training"]
-        grown = {key: then[key] for key in ("rounds", "experiment", "file")}
-        first = {**now, **grown, "digest": root.digest_after(then["rounds"])}
-        again = {**again, "evidence": {**again["evidence"], "training": first}}
-    for table in TABLES:
-        if document["certificate"] == 1 and table in REWORDED:
-            continue
-        yield Check(f"{table}: recomputed", difference(document[table], again[table]))
+    then = document["evidence"]["training"]
+    again["evidence"]["training"] = evidence_then(histories.root, then, format)
+    plain: dict[str, Any] = json.loads(canonical(again))
+    return plain
+
+
+def _reached(request: Request, branch: Run, *, score: str) -> bool:
+    """Return whether a branch reached the target of its request."""
+    goal = Goal(request.options, score, never)
+    goal.follow(branch)
+    return goal.met
+
+
+def _without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in keys}
 
 
 def difference(left: Any, right: Any) -> str:
@@ -191,7 +291,9 @@ def difference(left: Any, right: Any) -> str:
                 separator = ": " if isinstance(left[key], dict | list) else " "
                 return f"{key}{separator}{inside}"
         return ""
-    if left == right:
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return next(filter(None, map(difference, left, right)), "")
+    if left == right and type(left) is type(right):
         return ""
     return f"is {left}, recomputed {right}"
 

@@ -13,6 +13,7 @@ from poise.analysis.reports.groups import Group
 from poise.analysis.reports.plots import Plot, plots
 from poise.analysis.reports.style import SCRIPT, STYLE
 from poise.core.errors import InvalidOption, LedgerError
+from poise.ledger.files import no_room
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -59,6 +60,8 @@ def write_whole_page(path: str | Path, text: str) -> Path:
         hint = "choose a writable folder"
         if target.is_dir():
             hint = "this path is a folder: give a file name in it"
+        elif no_room(error):
+            hint = "free some space, then repeat the command"
         raise LedgerError(
             f"cannot write the report {target}: {error.strerror}", hint
         ) from error

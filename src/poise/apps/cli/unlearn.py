@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from poise.apps.experiments.unlearning_pages import unlearning_histories
 from poise.config.unlearn_request import UnlearnRequest
 from poise.ledger.run import open_run
 from poise.unlearning.histories import Histories
-from poise.unlearning.operation import Unlearned, fulfil
+from poise.unlearning.operation import Unlearned, fulfil, fulfilled
 from poise.unlearning.preview import Preview, declared_by, preview
 from poise.unlearning.verification import verify
 
@@ -29,9 +29,30 @@ def run_request(
     json: bool,
     to: Path | None = None,
 ) -> None:
-    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given."""
+    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given.
+
+    A refused request prints only its error. A request that was made before shows its
+    certificate.
+    """
     request = UnlearnRequest.of(options, declared_by(path))
-    cost = preview(
+    out = None if request.out is None else Path(request.out)
+    command = f"poise unlearn {path}"
+    if to is not None:
+        command = f"poise deploy unlearn {path} --to {to}"
+    command = f"{command} --clients {options['clients']} …"
+    unlearned = fulfilled(path, request)
+    if unlearned is None:
+        cost = _cost(path, request)
+        if plan:
+            _show_cost(cost, json)
+            return
+        sentence = "" if json else _cost_sentence(cost, request)
+        unlearned = _retrain(path, request, to=to, sentence=sentence)
+    _show_result(unlearned, path, out=out, command=command, json=json)
+
+
+def _cost(path: Path, request: UnlearnRequest) -> Preview:
+    return preview(
         path,
         request.clients,
         method=request.method,
@@ -39,32 +60,46 @@ def run_request(
         out=request.out,
         guarantee=request.guarantee,
     )
-    if plan:
-        if json:
-            print_json(asdict(cost))
-        else:
-            console.print(_cost_table(cost))
-        return
-    if not json:
-        remark(_cost_sentence(cost, request.method))
-    with stoppable(json) as stop, Bar(quiet=json) as bar:
-        label = f"{path}, retraining"
-        if to is None:
-            callbacks = [bar.observer(label, request.max_rounds)]
-            unlearned = fulfil(path, request, callbacks=callbacks, stop=stop)
-        else:
-            watch = watching(bar, label, request.max_rounds)
-            unlearned = unlearn_deployed(path, to, request, watch, stop)
-    command = f"poise unlearn {path}"
-    if to is not None:
-        command = f"poise deploy unlearn {path} --to {to}"
-    out = None if request.out is None else Path(request.out)
-    command = f"{command} --clients {options['clients']} …"
-    _show_result(unlearned, path, out=out, command=command, json=json)
 
 
-def _cost_sentence(cost: Preview, method: str) -> str:
-    if method == "exact":
+def _retrain(
+    path: Path, request: UnlearnRequest, *, to: Path | None, sentence: str
+) -> Unlearned:
+    """Fulfil a request; once it is accepted, print the sentence and start the bar.
+
+    An empty sentence prints nothing.
+    """
+    observers: list[Callable[[Any], None]] = []
+    label = f"{path}, retraining"
+    observer = Bar.observer if to is None else watching
+
+    def begin() -> None:
+        if sentence:
+            remark(sentence)
+        observers.append(observer(bar, label, request.max_rounds))
+
+    def follow(round: Any) -> None:
+        if not observers:  # the first round of a deployment: it accepted the request
+            begin()
+        observers[0](round)
+
+    with stoppable(not sentence) as stop, Bar(quiet=not sentence) as bar:
+        if to is not None:
+            return unlearn_deployed(path, to, request, follow, stop)
+        return fulfil(path, request, callbacks=[follow], stop=stop, begun=begin)
+
+
+def _show_cost(cost: Preview, json: bool) -> None:
+    if json:
+        print_json(asdict(cost))
+    else:
+        console.print(_cost_table(cost))
+
+
+def _cost_sentence(cost: Preview, request: UnlearnRequest) -> str:
+    if request.plan_sigma:
+        return "choosing sigma from the declared noise levels"
+    if request.method == "exact":
         return (
             "take the stored updates of the clients out of the sums; no round to repeat"
         )

@@ -18,7 +18,7 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import InvalidOption, PoiseError
 from poise.ledger.run import Run, open_run
 from poise.training import parts_in
-from poise.unlearning.operation import Unlearned, outcome
+from poise.unlearning.operation import Unlearned, fulfilled, outcome
 
 LineObserver = Callable[[Mapping[str, Any]], None]
 
@@ -74,6 +74,9 @@ def unlearn_deployed(
             "remove measure_forgotten",
             where=("measure_forgotten",),
         )
+    earlier = fulfilled(run, request)
+    if earlier is not None:
+        return earlier
     table = request.table()
     if request.out is not None:
         table["out"] = str(Path(request.out).resolve())

@@ -37,6 +37,7 @@ from poise.training import (
 )
 from poise.unlearning.histories import Histories
 from poise.unlearning.operation import fulfil
+from poise.unlearning.repeated_requests import repaired
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import ACCURACY, LOSSES
 
@@ -153,7 +154,8 @@ class DeployedJob:
         out = None
         if request.out is not None:
             out = Path(request.out)
-        histories = Histories.of(open_run(order["unlearn"]), out)
+        histories = Histories.of(open_run(order["unlearn"]), out, repair=True)
+        histories = repaired(histories, request.clients)
         root = histories.root
         begun = histories.open_request
         requested = checked_clients(request.clients, root.clients, histories.unlearned)

@@ -26,6 +26,7 @@ from poise.core.errors import InvalidOption
 from poise.ledger.run import Run
 from poise.privacy.budget import Budget
 from poise.unlearning.histories import CERTIFICATE, Histories
+from poise.unlearning.operation import fulfilled
 from poise.unlearning.preview import Preview, declared_budget, declared_by, preview
 from poise.unlearning.request import Request
 
@@ -124,8 +125,17 @@ class RequestOptions:
                 )
         try:
             request = UnlearnRequest.of(self.given, declared_by(run))
+            earlier = fulfilled(run, request)
+            if earlier is not None:
+                raise InvalidOption(
+                    "this request was fulfilled already", f"see {earlier.path}"
+                )
             return preview(
-                run, request.clients, method=request.method, budget=request.budget
+                run,
+                request.clients,
+                method=request.method,
+                budget=request.budget,
+                guarantee=request.guarantee,
             )
         except (ArithmeticError, RuntimeError, ValueError) as error:
             raise InvalidOption(
