@@ -31,8 +31,8 @@ from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.backends.flower.transport import Transport
 from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, UpdateRefused
+from poise.unlearning.cost_preview import preview
 from poise.unlearning.operation import outcome
-from poise.unlearning.preview import preview
 from poise.unlearning.proof import TRUTHFUL
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")

@@ -11,7 +11,7 @@ from faults.support import opened as opened_run
 from faults.support import run_into
 from poise.apps.ui.views.unlearning import RequestOptions, opened
 from poise.core.errors import InvalidOption
-from poise.unlearning.preview import preview
+from poise.unlearning.cost_preview import preview
 from unlearning.test_interrupted_requests import EXPERIMENT
 
 

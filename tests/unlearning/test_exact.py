@@ -24,7 +24,7 @@ from poise.servers import Add, Noisy
 from poise.solvers import SGD, Sums
 from poise.unlearning import verify
 from poise.unlearning.certificate import canonical, digest_of
-from poise.unlearning.preview import preview
+from poise.unlearning.cost_preview import preview
 from poise.weightings import Clipped
 
 TASK = poise.ridge("random", count=30)

@@ -17,8 +17,8 @@ from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, Run
 from poise.core.types import Record
 from poise.data.federation_data import Federation
 from poise.unlearning import Budget, UnlearningPlan, operation, sensitivity
+from poise.unlearning.cost_preview import preview
 from poise.unlearning.histories import Histories
-from poise.unlearning.preview import preview
 
 SHORT: dict[str, Any] = {
     "min_rounds": 3,
@@ -655,3 +655,12 @@ def test_other_data_than_those_of_the_training_are_refused() -> None:
     shrunk = poise.federation((0.01 * x, y), owners, classes=2)
     with pytest.raises(LedgerError, match="another 'federation'"):
         poise.unlearn(run, [0], federation=shrunk, **SHORT)
+
+
+def test_every_public_name_of_unlearning_is_no_module() -> None:
+    """A module of the same name would replace a function once it is imported."""
+    for name in poise.unlearning.__all__:
+        assert not isinstance(getattr(poise.unlearning, name), type(poise)), name
+    run = trained()
+    for _ in range(2):
+        assert poise.unlearning.preview(run, [2]).limit > 0

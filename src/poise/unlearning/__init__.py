@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from poise.privacy.budget import Budget, UnlearningPlan
     from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
+    from poise.unlearning.cost_preview import preview
     from poise.unlearning.empirical_checks import examine
     from poise.unlearning.groups import group_sensitivity
     from poise.unlearning.ledger_sensitivity import sensitivity
-    from poise.unlearning.preview import preview
     from poise.unlearning.privacy_accounting import privacy_spent
     from poise.unlearning.verification import verify
 
@@ -24,7 +24,7 @@ _MODULES = {
     "epsilon_at": "poise.privacy.gaussian",
     "examine": "poise.unlearning.empirical_checks",
     "group_sensitivity": "poise.unlearning.groups",
-    "preview": "poise.unlearning.preview",
+    "preview": "poise.unlearning.cost_preview",
     "privacy_curve": "poise.privacy.gaussian",
     "privacy_spent": "poise.unlearning.privacy_accounting",
     "sensitivity": "poise.unlearning.ledger_sensitivity",

@@ -377,7 +377,7 @@ def _graph(folder: Path) -> KeptGraph | None:
 
 def _budget(run: Run) -> Budget:
     """The budget of unlearning requests: declared at training time, or the default."""
-    from poise.unlearning.preview import declared_budget
+    from poise.unlearning.cost_preview import declared_budget
 
     return declared_budget(run)
 
