@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
 
+import tomli_w
 import torch
 
 from poise.config.unlearn_request import UnlearnRequest
@@ -74,6 +76,8 @@ def context_of(
             "use `poise deploy unlearn RUN --to DIR`",
         )
     _require_same_data(histories.root, whole.federation)
+    if task is not None:
+        _require_same_task(histories.root, task)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
@@ -117,6 +121,20 @@ def _require_same_data(run: Run, federation: FederationLike) -> None:
             "the data differ from those of the training",
             "give the federation that the run was trained on",
             where=("data",),
+        )
+
+
+def _require_same_task(run: Run, task: TaskLike) -> None:
+    """Raise where a given task has another table than that of the training: L rests on it."""
+    recorded = tomllib.loads(run.experiment).get("task")
+    given = task.spec
+    if given is not None:  # as a file returns it
+        given = tomllib.loads(tomli_w.dumps(given))
+    if given != recorded:
+        raise IncompatibleParts(
+            f"the task {given or task} differs from that of the training",
+            "give the task that the run was trained with",
+            where=("task",),
         )
 
 

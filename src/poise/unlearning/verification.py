@@ -157,6 +157,7 @@ def _recomputed_tables(
         budget=request.budget,
         conditions=conditions_of(lengths, parts, curvature),
         audit=experiment.table("run").get("audit"),
+        start=experiment.table("run").get("start"),
     )
     result = document["result"]
     again = certify(
