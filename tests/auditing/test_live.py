@@ -94,6 +94,19 @@ def test_honest_clients_are_left_alone() -> None:
     assert run.digest == poise.train(FED, TASK, **options).digest
 
 
+def test_first_rounds_without_answers_count_as_versions() -> None:
+    run = poise.train(
+        FED.without(range(4, 10)),
+        TASK,
+        SGD(lr=0.1, steps=2),
+        sampler=poise.samplers.Uniform(1),
+        clock=poise.clocks.Synchronous([9.0, 9.0, 0.5, 0.5], deadline=1.0),
+        rounds=10,
+        audit="warn",
+    )
+    assert run.contributions["round"][0] > 0, "nobody answered in the first round"
+
+
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(InvalidOption, match="known: quarantine, warn"):
         poise.train(FED, TASK, audit="arrest", **OPTIONS)  # type: ignore[arg-type]

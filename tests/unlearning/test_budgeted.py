@@ -94,7 +94,7 @@ def test_the_largest_contribution_over_clients_and_rounds() -> None:
     psi = Psi()
     everyone = np.array([0, 1])
     for moved in ([0.1, 0.4], [0.3, np.nan]):
-        psi.take(everyone, np.array([0.5, 0.5]), np.array(moved), 1)
+        psi.take(everyone, np.array([0.5, 0.5]), np.array(moved), np.array([1, 1]))
     assert psi.largest == 0.4
     assert psi.of(0) == pytest.approx(0.4)
     assert psi.of(1) == np.inf

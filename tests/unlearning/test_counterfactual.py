@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import poise
 from poise import clocks, samplers, servers, solvers
+from poise.core.curvature import curvature_of
 from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.tasks.oracle import SampleOracle
 from poise.unlearning import Budget, UnlearningPlan, sensitivity
 from poise.unlearning.groups import group_sensitivity
 
@@ -127,8 +130,7 @@ def quadratic_cases(draw: Any) -> Case:
 def softmax_cases(draw: Any) -> Case:
     clients, classes, features = draw(st.integers(2, 4)), 3, 2
     parts, sizes = drawn_parts(draw, clients)
-    one_step = parts["sampler"].__class__ in (samplers.Binomial, samplers.Poisson)
-    steps = 1 if one_step else draw(st.integers(1, 3))
+    steps = draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     scale = draw(st.sampled_from([0.5, 3.0]))
     x = [(scale * rng.normal(size=(n, features))).astype(np.float32) for n in sizes]
@@ -206,6 +208,42 @@ def test_quadratics_stay_within_psi(case: Case) -> None:
 @given(softmax_cases())
 def test_softmax_regression_stays_within_psi(case: Case) -> None:
     check(case)
+
+
+def test_several_steps_on_batches_may_stretch_beyond_an_average() -> None:
+    """Coefficients of 1.98 and two projections: one step or one Hessian would not stretch."""
+    angle = np.arccos((65 * np.cos(np.deg2rad(52)) - 1) / 64)
+    x = np.array([[8, 0], [8 * np.cos(angle), 8 * np.sin(angle)], [8, 0], [8, 0]])
+    x = x.astype(np.float32)
+    y = np.array([0, 0, 3, 3], dtype=np.float32)
+    owners = [np.array([0, 1]), np.array([2, 3])]
+    fed = poise.federation((x, y), owners, test_share=0.0, importance=[0.99, 0.01])
+    lr = 1 / (2 * float((with_bias(x) ** 2).sum(axis=1).max()))
+    run = poise.train(
+        fed,
+        poise.task("logistic", dtype="float64"),
+        solver=solvers.SGD(lr=lr, steps=2, batch_size=1),
+        sampler=samplers.Uniform(1),
+        rounds=2,
+        seed=4,
+        start=np.zeros(3),
+        keep="all",
+    )
+    assert run.contributions["client"].tolist() == [1, 0]
+    total = float(run.contributions["coefficient"][1])
+
+    def step(model: np.ndarray, order: tuple[int, int]) -> np.ndarray:
+        moved = model
+        for row in with_bias(x)[list(order)]:
+            moved = moved - lr * 2 * (row @ moved) * row
+        return model + total * (moved - model)
+
+    first, second = run.models(1), run.models(2)
+    order = next(o for o in ((0, 1), (1, 0)) if np.allclose(step(first, o), second))
+    apart = float(np.linalg.norm(second - step(run.models(0), order)))
+    assert apart > 1.3 * np.linalg.norm(first), "the second round stretches"
+    assert apart <= sensitivity(run)[-1, 1]
+    assert sensitivity(run)[-1, 1] <= 5 / 3 * np.linalg.norm(first)
 
 
 def test_a_client_alone_in_its_cohort_does_not_fade() -> None:
@@ -330,6 +368,52 @@ def test_strong_convexity_that_the_losses_do_not_have_gets_no_guarantee() -> Non
     assert unlearned(0.3, strong_convexity=0.5)["guarantee"]["promised"]
     with pytest.raises(IncompatibleParts, match=r"only known to be 0.5-strongly"):
         unlearned(0.3, strong_convexity=0.6)
+
+
+class Deep(poise.Task):
+    """Trains another model under the name of a convex one."""
+
+    def _module(self, samples: Any, seed: int) -> nn.Module:
+        hidden = nn.Linear(64, 4)
+        return nn.Sequential(nn.Flatten(), hidden, nn.Tanh(), nn.Linear(4, 10))
+
+
+class Ascending(SampleOracle):
+    def gradients(self, rows: Any, data: Any, batch: Any, out: Any) -> None:
+        super().gradients(rows, data, batch, out)
+        out.sub_(rows, alpha=5.0)
+
+
+class Wrapped(poise.Task):
+    def bind(self, federation: Any, device: str = "cpu") -> SampleOracle:
+        return Ascending(**vars(super().bind(federation, device)))
+
+
+@pytest.mark.parametrize("task", [Deep("logistic"), Wrapped("logistic")])
+def test_a_subclass_that_replaces_the_model_or_the_gradient_has_no_known_l(
+    task: Any,
+) -> None:
+    fed = poise.federation("digits", clients=4, samples=80)
+    oracle = task.bind(fed)
+    assert curvature_of(fed, oracle, None) is None
+    assert curvature_of(fed, poise.task("logistic").bind(fed), None) is not None
+
+
+def test_an_oracle_whose_gradient_is_replaced_has_no_known_l() -> None:
+    fed = poise.federation("digits", clients=4, samples=80)
+    plain = poise.task("logistic").bind(fed)
+    assert plain.curvature(None) is not None
+    assert curvature_of(fed, Ascending(**vars(plain)), None) is None
+
+
+def test_losses_that_curve_down_get_no_guarantee() -> None:
+    quad = poise.quadratics([[0.0], [4.0], [5.0]])
+    quad.curvature[1] = -0.5
+    run = poise.train(
+        quad, quad.task, solvers.SGD(lr=0.5, steps=1), rounds=3, keep="all"
+    )
+    with pytest.raises(IncompatibleParts, match="curve down"):
+        poise.unlearn(run, [0], federation=quad, task=quad.task)
 
 
 def test_a_task_without_a_known_l_gets_no_guarantee() -> None:

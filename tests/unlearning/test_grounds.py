@@ -53,7 +53,7 @@ PRIVATE = replace(PLAIN, weighting=weightings.Clipped(0.4), server=servers.Noisy
 
 
 SMOOTH = Curvature("quadratic", smoothness=1.0, convexity=1.0, exact=True)
-PLAINLY = Conditions(SMOOTH, rate=0.1, one_step=False, overshoots=False)
+PLAINLY = Conditions(SMOOTH, rate=0.1)
 
 
 def ground(

@@ -59,6 +59,30 @@ def test_where_sensitivities_fade_a_later_request_does_not_uncover_an_earlier_on
     assert restart(psi, [(0, 2)], [1], limit=4.0, unlearned=[0]) == (0, 0)
 
 
+def test_a_node_of_last_that_is_given_up_uncovers_its_clients_in_earlier_branches() -> (
+    None
+):
+    """Client 0 is beyond the node of branch 0: only the noise of `last` on branch 1 hid it."""
+    first = np.array([[0.0, 0.0], [2.0, 0.0]])
+    second = np.array([[0.0, 0.0], [2.0, 2.0]])
+    third = np.zeros((2, 2))
+    nodes = [(0, 1), (1, 1)]
+    found = restart([first, second, third], nodes, [1], limit=1.0, unlearned=[0])
+    assert found == (0, 0)
+    covered = second * [1.0, 0.0]
+    found = restart([first, covered, third], nodes, [1], limit=1.0, unlearned=[0])
+    assert found == (2, 1), "the noise of `last` stays"
+
+
+def test_the_noise_of_a_node_may_hide_less_than_the_budget() -> None:
+    first = np.array([[0.0], [0.5]])
+    second = np.array([[0.0], [0.5]])
+    options = {"clients": [0], "limit": 1.0}
+    assert restart([first, second], [(0, 1)], **options) == (1, 1)
+    found = restart([first, second], [(0, 1)], **options, node_limits=[0.4])
+    assert found == (0, 1)
+
+
 def test_a_set_counts_as_its_worst_client() -> None:
     psi = rising(1.0, 3.0, 0.0)
     assert influence(psi, [0, 2]).tolist() == psi[:, 0].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from poise.data.federation_data import Federation
 from poise.unlearning import Budget, UnlearningPlan, operation, sensitivity
 from poise.unlearning.cost_preview import preview
 from poise.unlearning.histories import Histories
+from poise.unlearning.verification import verify
 
 SHORT: dict[str, Any] = {
     "min_rounds": 3,
@@ -412,6 +414,51 @@ def test_a_request_after_last_still_covers_the_one_before() -> None:
     assert branch == 0
     assert sensitivity(run)[n, [0, 1]].max() <= Budget().limit
     assert second.certificate["guarantee"]["composed epsilon"] <= 10.0
+
+
+def test_the_small_noise_of_last_does_not_cover_a_later_client() -> None:
+    """`last` adds just the noise that its own client needs: less than another client may need."""
+    optima = np.zeros((6, 3))
+    optima[2] = 0.16
+    quad = poise.quadratics(optima)
+    run = poise.train(
+        quad, quad.task, solver=solvers.SGD(lr=0.5, steps=1), rounds=6, keep="all"
+    )
+    options = {**SHORT, "target": 10.0, "federation": quad, "task": quad.task}
+    first = poise.unlearn(run, [3], method="last", **options)
+    small = first.certificate["noise"]["sigma"]
+    psi = sensitivity(run)[-1, 2]
+    assert replace(Budget(), sigma=small).limit < psi <= Budget().limit
+    second = poise.unlearn(run, [2], **options)
+    assert second.restart == (0, 6), "back to the node, for the noise of the budget"
+    assert second.certificate["guarantee"]["composed epsilon"] <= 10.0
+
+
+def test_a_given_initial_model_is_an_assumption(tmp_path: Path) -> None:
+    before = trained(rounds=2)
+    run = trained(rounds=2, start=before.model, keep="all", out=tmp_path / "run")
+    result = poise.unlearn(run, [0], method="scratch", **SHORT)
+    assert any(
+        "initial model" in text for text in result.certificate["grounds"]["assumed"]
+    )
+    assert result.path is not None
+    assert verify(result.path)
+    plain = poise.unlearn(before, [0], method="scratch", **SHORT)
+    assert not any(
+        "initial" in text for text in plain.certificate["grounds"]["assumed"]
+    )
+
+
+def test_another_task_than_that_of_the_training_is_refused() -> None:
+    """L would be that of another loss."""
+    run = trained(rounds=2)
+    with pytest.raises(IncompatibleParts, match=r"task .* differs"):
+        poise.unlearn(run, [0], task=poise.task("mlp", hidden=3), **SHORT)
+
+
+def test_sigma_may_be_a_number_of_numpy() -> None:
+    result = poise.unlearn(trained(rounds=2), [0], sigma=np.float64(0.05), **SHORT)
+    assert result.certificate["noise"]["sigma"] == 0.05
 
 
 def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:

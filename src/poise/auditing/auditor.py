@@ -129,7 +129,7 @@ class Auditor:
         """Take in one round, one row per contribution."""
         sketch = measurements.get(SKETCH)
         if sketch is None or not len(clients):  # nothing measured: the model stays
-            self._moved += self._moved[-1:] or [np.zeros(0)]
+            self._moved += self._moved[-1:] or [np.zeros(0)] * 2
             return
         rows = sketch.astype(np.float64)
         if not self._moved or not len(self._moved[0]):

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from poise.core.errors import LedgerError
+from poise.core.traits import still_holds
 
 if TYPE_CHECKING:
     from poise.core.federations import FederationLike
@@ -95,9 +96,12 @@ class ReportsCurvature(Protocol):
 def curvature_of(
     federation: FederationLike, oracle: Oracle, batch_size: int | None
 ) -> Curvature | None:
-    """Return bounds of the Hessians of all clients; None if they are unknown."""
+    """Return bounds of the Hessians of all clients; None if they are unknown.
+
+    They are unknown if a subclass of an oracle replaces other members than ``curvature``.
+    """
     if isinstance(federation, ReportsCurvature):
         return federation.reported_curvature(oracle, batch_size)
-    if isinstance(oracle, HasCurvature):
+    if isinstance(oracle, HasCurvature) and still_holds(oracle, "curvature"):
         return oracle.curvature(batch_size)
     return None

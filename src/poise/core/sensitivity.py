@@ -50,6 +50,8 @@ class Psi:
     Args:
         decay: the factor ``1 - eta (lambda + mu)`` by which one local step contracts; 1
             if it is unknown (eq. 5.8).
+        one_hessian: whether a client's Hessian is known to be one matrix, the same at
+            every model and in every local step.
         values: Psi by client.
         importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort;
             None counts the share.
@@ -73,6 +75,7 @@ class Psi:
     lr: float = 1.0
     groups: tuple[Group, ...] = ()
     largest: float = 0.0
+    one_hessian: bool = False
 
     def add(self, record: Record) -> float:
         """Add one more round; return its growth.
@@ -84,35 +87,43 @@ class Psi:
         clients = np.array([c.client for c in record.contributions])
         weights = np.array([c.coefficient for c in record.contributions])
         moved = record.measurements.get(MOVED, np.full(len(clients), np.nan))
-        steps = min(c.steps for c in record.contributions)
+        steps = np.array([c.steps for c in record.contributions])
         for index, group in enumerate(self.groups):
             name = group_measurement(index)
             distance = float(record.measurements.get(name, np.full(1, np.inf)).sum())
-            factor = self._growth_without(group, clients, weights=weights, steps=steps)
+            factor = self.growth_without(np.isin(clients, group), weights, steps)
             self.values[group] = factor * self.of(group) + distance
         return self.take(clients, weights, moved, steps)
 
-    def _growth_without(
-        self, group: Group, clients: Ints, *, weights: Floats, steps: int
+    def growth_without(
+        self, removed: NDArray[np.bool_], weights: Floats, steps: Ints
     ) -> float:
-        """Return the growth of a round without the clients of a group."""
-        rates = self.lr * weights
-        return growth_without(np.isin(clients, group), rates, self.decay**steps)
+        """Return the growth of a round without the removed rows; 1 for an empty round."""
+        if not len(steps):
+            return 1.0
+        return growth_without(removed, self.lr * weights, *self._local_work(steps))
 
-    def take(self, clients: Ints, weights: Floats, moved: Floats, steps: int) -> float:
+    def _local_work(self, steps: Ints) -> tuple[float, float]:
+        """Return the contraction and the asymmetry of the local work of a round."""
+        contraction = self.decay ** int(steps.min())
+        if self.one_hessian:
+            return contraction, 0.0
+        return contraction, asymmetry_of(int(steps.max()))
+
+    def take(self, clients: Ints, weights: Floats, moved: Floats, steps: Ints) -> float:
         """Add one more round from columns; return the growth for clients outside of it.
 
         Args:
             clients: the clients that contributed, (m,).
             weights: their coefficients, (m,).
             moved: their measurements, (m,).
-            steps: the smallest number of local steps of a client.
+            steps: their numbers of local steps, (m,).
         """
         rates = self.lr * weights
-        contraction = self.decay**steps
-        outside = growth(rates, contraction)
+        contraction, asymmetry = self._local_work(steps)
+        outside = growth(rates, contraction, asymmetry)
         if outside != 1 or contraction != 1 or (rates < 0).any():
-            inside = growth_without_each(clients, rates, contraction)
+            inside = growth_without_each(clients, rates, contraction, asymmetry)
             for client, value in self.values.items():
                 if isinstance(client, int):
                     self.values[client] = inside.get(client, outside) * value
@@ -131,29 +142,44 @@ class Psi:
         return self.values.get(client, 0.0)
 
 
-def growth(weights: Floats, contraction: float) -> float:
+def asymmetry_of(steps: int) -> float:
+    """Return how far K local steps may be from a symmetric matrix: ``(K - 1)/(K + 1)``.
+
+    A step with ``eta <= 1/L`` maps differences of models by a symmetric matrix with
+    eigenvalues between 0 and 1. A product of K such matrices need not be symmetric, but
+    it is ``1/(K + 1) + K/(K + 1) N`` with a map N that does not stretch
+    [Combettes 2015]. The result is ``2 K/(K + 1) - 1``, 0 for one step.
+
+    >>> asymmetry_of(1), asymmetry_of(3)
+    (0.0, 0.5)
+    """
+    return (steps - 1) / (steps + 1)
+
+
+def growth(weights: Floats, contraction: float, asymmetry: float = 0.0) -> float:
     """Return the largest factor by which a round may scale the distance between two models.
 
-    A client's local work multiplies a distance by a matrix ``M_i`` with eigenvalues
-    between 0 and ``contraction`` [Fraboni 2023, App. D.2]. The round then multiplies it
-    by ``1 - sum w_i (1 - M_i)``, where w_i is the coefficient times the server's rate.
-    The w_i need not add up to 1: below 1, the server keeps a part of the old model,
-    which does not contract; above 2, it overshoots.
+    A client's local work multiplies a distance by a matrix ``M_i``, for one step with
+    eigenvalues between 0 and ``contraction`` [Fraboni 2023, App. D.2]. The round then
+    multiplies it by ``1 - sum w_i (1 - M_i)``, where w_i is the coefficient times the
+    server's rate. The w_i need not add up to 1: below 1, the server keeps a part of the
+    old model, which does not contract; above 1, it may overshoot. `asymmetry_of` several
+    steps matters only then.
 
     >>> growth(np.array([0.5, 0.5]), 1.0), growth(np.array([0.5, 0.5]), 0.25)
     (1.0, 0.25)
     >>> growth(np.array([0.25, 0.25]), 0.25)
     0.625
-    >>> growth(np.array([1.5, 1.5]), 1.0)
-    2.0
+    >>> growth(np.array([1.5, 1.5]), 1.0), growth(np.array([1.5, 1.5]), 1.0, 0.5)
+    (2.0, 3.5)
     """
     plus = weights[weights > 0].sum(keepdims=True)
     minus = weights[weights < 0].sum(keepdims=True)
-    return float(_growth_of_sums(plus, minus, contraction)[0])
+    return float(_growth_of_sums(plus, minus, contraction, asymmetry)[0])
 
 
 def growth_without_each(
-    clients: Ints, weights: Floats, contraction: float
+    clients: Ints, weights: Floats, contraction: float, asymmetry: float = 0.0
 ) -> dict[int, float]:
     """Return, for every client of a round, the growth of the round without that client.
 
@@ -174,12 +200,17 @@ def growth_without_each(
     steps = (others > 0) & (rest != 0)
     scale = np.where(steps, weights.sum() / np.where(steps, rest, 1.0), 0.0)
     scaled = np.stack([plus * scale, minus * scale])
-    factors = _growth_of_sums(scaled.max(axis=0), scaled.min(axis=0), contraction)
+    factors = _growth_of_sums(
+        scaled.max(axis=0), scaled.min(axis=0), contraction, asymmetry
+    )
     return dict(zip(unique.tolist(), factors.tolist(), strict=True))
 
 
 def growth_without(
-    removed: NDArray[np.bool_], weights: Floats, contraction: float
+    removed: NDArray[np.bool_],
+    weights: Floats,
+    contraction: float,
+    asymmetry: float = 0.0,
 ) -> float:
     """Return the growth of a round without the removed rows.
 
@@ -187,9 +218,9 @@ def growth_without(
     1.0
     """
     if not removed.any():
-        return growth(weights, contraction)
-    without = growth_without_each(removed.astype(np.int64), weights, contraction)
-    return without[1]
+        return growth(weights, contraction, asymmetry)
+    owners = removed.astype(np.int64)
+    return growth_without_each(owners, weights, contraction, asymmetry)[1]
 
 
 def _sums_of_others(owner: Ints, values: Floats) -> Floats:
@@ -197,10 +228,13 @@ def _sums_of_others(owner: Ints, values: Floats) -> Floats:
     return np.asarray(values.sum() - np.bincount(owner, values))
 
 
-def _growth_of_sums(plus: Floats, minus: Floats, contraction: float) -> Floats:
+def _growth_of_sums(
+    plus: Floats, minus: Floats, contraction: float, asymmetry: float
+) -> Floats:
     """Return `growth` from the sums of the positive and of the negative weights."""
-    highest = 1 - plus * (1 - contraction) - minus
-    lowest = 1 - plus - minus * (1 - contraction)
+    reach = 1 + contraction * asymmetry
+    highest = 1 - plus * (1 - contraction) - minus * reach
+    lowest = 1 - plus * reach - minus * (1 - contraction)
     return np.asarray(np.maximum(highest, -lowest))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poise.core.curvature import Curvature
 from poise.core.errors import LedgerError
 from poise.core.sensitivity import Psi, recorded_groups
 from poise.core.types import Record
@@ -290,11 +291,13 @@ class Ledger:
         """Return the retention rule; its first use replays the earlier rounds."""
         if self._rule is None:
             meta = self.meta()
+            known = Curvature.recorded(meta)
             psi = Psi(
                 float(meta.get("fading", 1.0)),
                 importance=self.array("optimism"),
                 lr=float(meta.get("rate", 1.0)),
                 groups=recorded_groups(meta),
+                one_hessian=known is not None and known.exact,
             )
             self._rule = Retention(
                 meta.get("keep", "last"),  # type: ignore[arg-type]

@@ -148,6 +148,7 @@ class Budget:
             importance=importance if self.participation == "optimistic" else None,
             lr=1.0 if rate is None else rate,
             groups=self.groups,
+            one_hessian=curvature is not None and curvature.exact,
         )
 
     @property

@@ -38,7 +38,8 @@ class Budgeted:
     restarts from the newest model. It fails if a client moves the model further in one
     round than any client in any earlier round. So nothing protects the first round: Psi*
     should be many times the contributions of one round. It also fails if the
-    coefficients of a round add up to more than 2, because all sensitivities then grow.
+    coefficients of a round add up to so much that all sensitivities grow: more than
+    ``(K + 1)/K`` with K local steps.
     Sensitivities count anew in every branch of a history of requests.
 
     Who is left out depends on what the clients sent. The objective therefore drifts

@@ -16,7 +16,7 @@ from poise.core.curvature import ConvexKind
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
 from poise.core.rng import address
 from poise.core.samples import Samples
-from poise.core.traits import TaskTraits
+from poise.core.traits import TaskTraits, still_holds
 from poise.core.vectors import Layout, Vector
 from poise.tasks.kernels import choose
 from poise.tasks.losses import LOSSES, METRICS, PerSample
@@ -178,6 +178,8 @@ class Task:
     def _convex(self, loss: str | PerSample) -> ConvexKind | None:
         """Return the kind of convex loss; None for other models and losses of your own."""
         if self.model != "logistic" or not isinstance(loss, str):
+            return None
+        if not still_holds(self, "_convex"):  # a subclass may train another model
             return None
         return CONVEX[loss]
 

@@ -245,7 +245,7 @@ def _composed_epsilon(histories: Histories, request: Request) -> float:
     in several branches; Gaussian mechanisms compose like one with the root of the sum
     of the squares of Psi/sigma. Theorem 5.3 looks at each node by itself.
     """
-    sigma_at = {b.request.node: b.request.sigma for b in histories.finished}
+    sigma_at = histories.noises
     worst = 0.0
     for unit in histories.units:
         squares = 0.0

@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 from poise.core.errors import InvalidOption
 from poise.core.sensitivity import (
     Group,
-    Psi,
     group_measurement,
-    growth_without,
 )
 from poise.core.types import Floats
 from poise.ledger.run import Run
@@ -83,18 +81,11 @@ def group_sensitivity(
         span = slice(int(ends[n]), int(ends[n + 1]))
         weights = np.ascontiguousarray(contributions["coefficient"][span])
         round = Round(n, span, weights, removed[span])
-        factor = _growth(psi, round, steps=contributions["steps"][span])
+        steps = contributions["steps"][span]
+        factor = psi.growth_without(round.removed, weights, steps)
         moved = distance(round) if round.removed.any() else 0.0
         values[n + 1] = factor * values[n] + moved
     return GroupSensitivity(values, source)
-
-
-def _growth(psi: Psi, round: Round, *, steps: NDArray[np.int64]) -> float:
-    """Return the growth of a round without the group; 1 for a round without clients."""
-    if not len(steps):
-        return 1.0
-    contraction = psi.decay ** int(steps.min())
-    return growth_without(round.removed, psi.lr * round.weights, contraction)
 
 
 def _distances(

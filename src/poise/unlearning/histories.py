@@ -161,6 +161,11 @@ class Histories:
             nodes = extended(nodes, branch.request.node)
         return nodes
 
+    @property
+    def noises(self) -> dict[Node, float]:
+        """The standard deviation of the noise at every node of the present history."""
+        return {b.request.node: b.request.sigma for b in self.finished}
+
     def members(self, branch: int) -> Ints:
         """Return the number in the training of every client of a branch."""
         return np.searchsorted(owners_of(self.root), owners_of(self.run(branch)))

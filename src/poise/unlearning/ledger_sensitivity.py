@@ -29,8 +29,8 @@ def sensitivity(
     ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the
     cohort of aggregation s; with ``strong_convexity`` every summand fades by
     ``(1 - eta (lambda + mu))^K`` per round after it (FedAvg; in general by
-    `poise.core.sensitivity.growth`, which is above 1 in a round whose coefficients add
-    up to more than 2).
+    `poise.core.sensitivity.growth`, which may be above 1 in a round whose coefficients
+    add up to more than 1).
 
     Args:
         run: a run; inf once poise stopped tracking a client that exceeded the declared
@@ -64,7 +64,7 @@ def budget_sensitivity(
                 contributions["client"][span],
                 contributions["coefficient"][span],
                 moved[span],
-                int(contributions["steps"][span].min()),
+                contributions["steps"][span],
             )
         if clients is None:
             result[n + 1, list(psi.values)] = list(psi.values.values())

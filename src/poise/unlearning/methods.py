@@ -46,6 +46,10 @@ RETRAINED = Grounds(
 )
 """The grounds of complete removal from a shard."""
 
+GIVEN_START = (
+    "the initial model of the training was given: it does not depend on the client"
+)
+
 
 @dataclass(frozen=True)
 class RestartDecision:
@@ -86,6 +90,10 @@ def decide(
         clients=range(len(units)),
         limit=budget.limit,
         unlearned=range(len(units), len(columns)),
+        node_limits=[
+            replace(budget, sigma=min(budget.sigma, histories.noises[node])).limit
+            for node in histories.nodes
+        ],
     )
     within = influence(psi[branch], range(len(columns))) <= budget.limit
     kept = [n for n in histories.run(branch).kept if n <= latest and within[n]]
@@ -165,12 +173,31 @@ def grounds_for(
     *,
     conditions: Conditions,
     audit: str | None = None,
+    start: str | None = None,
 ) -> Grounds:
-    """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
+    """Return the grounds of a method's guarantee; ``audit`` and ``start`` are the run's options."""
     if method == "exact":
         return GROUNDS
     if method == "shards":
         return RETRAINED
+    base = _grounds_of_parts(
+        method, parts, buffers, budget, conditions=conditions, audit=audit
+    )
+    if start is None:
+        return base
+    return replace(base, assumed=(*base.assumed, GIVEN_START))
+
+
+def _grounds_of_parts(
+    method: str,
+    parts: Parts,
+    buffers: bool,
+    budget: Budget,
+    *,
+    conditions: Conditions,
+    audit: str | None,
+) -> Grounds:
+    """Return the grounds that the parts and the audit of a run give a method."""
     if method == "dp":
         base = private_grounds(parts, buffers)
     else:

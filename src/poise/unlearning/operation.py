@@ -175,7 +175,7 @@ def unlearn(
 
     Source: [Fraboni 2023, Alg. 6 and 7].
     """
-    planned = plan_sigma or sigma == "plan"
+    planned = plan_sigma or bool(sigma == "plan")  # NumPy has its own truth values
     request = UnlearnRequest(
         clients=client_numbers(clients),
         method=method,
@@ -458,6 +458,7 @@ def _prepare(context: RequestContext) -> PreparedRequest:
         budget=budget,
         conditions=conditions_of(histories.lengths(), whole.parts, context.curvature),
         audit=whole.options.audit,
+        start=whole.options.start,
     )
     if options.method in CERTIFIED and options.method not in COMPLETE:
         require_proof(grounds.gaps, options.heuristic)

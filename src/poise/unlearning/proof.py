@@ -40,10 +40,6 @@ QUADRATIC = (
     "every client's loss is quadratic, with a positive semi-definite Hessian, between "
     "the models compared [Fraboni 2023, Ass. 5.1]"
 )
-QUADRATIC_OVERSHOOT = (
-    "in rounds whose coefficients add up to more than 1, every client's local work is "
-    "that of a quadratic loss [Fraboni 2023, Ass. 5.1]"
-)
 TRUTHFUL = (
     "every node reported the curvature of its loss truthfully, and its updates are the "
     "requested steps on its data"
@@ -128,8 +124,6 @@ def _assumptions(parts: Parts, conditions: Conditions) -> list[str]:
     assumed = []
     if conditions.curvature is None:
         assumed.append(QUADRATIC)
-    elif conditions.needs_quadratics:
-        assumed.append(QUADRATIC_OVERSHOOT)
     if conditions.on_nodes and conditions.curvature is not None:
         assumed.append(TRUTHFUL)
     draws = traits_of(parts.sampler, SamplerTraits)
@@ -173,12 +167,17 @@ def _curvature_gaps(
         ]
     traits = traits_of(solver, SolverTraits)
     gaps = []
+    if known.convexity < 0:
+        gaps.append(
+            f"a client's loss may curve down (mu = {known.convexity:g}): the proof is for "
+            "convex losses"
+        )
     if not known.allows(conditions.rate, traits):
         gaps.append(
             f"eta = {conditions.rate:g} is above 1/L = {1 / known.total(traits):g}: a local "
             "step may expand what the proof needs to contract"
         )
-    if (budget.strong_convexity or 0.0) > known.convexity * (1 + 1e-9):
+    if (budget.strong_convexity or 0.0) > max(known.convexity, 0.0) * (1 + 1e-9):
         gaps.append(
             f"strong_convexity = {budget.strong_convexity:g}, but every client's loss is only "
             f"known to be {known.convexity:g}-strongly convex"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
 
+import tomli_w
 import torch
 
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.curvature import Curvature
-from poise.core.errors import InvalidOption, LedgerError
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.vectors import Layout
@@ -80,6 +82,8 @@ def context_of(
             "use `poise deploy unlearn RUN --to DIR`",
         )
     _require_same_training(histories.root, whole, on_nodes=on_nodes)
+    if task is not None:
+        _require_same_task(histories.root, task)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
@@ -125,6 +129,20 @@ def _require_same_training(root: Run, whole: Composition, *, on_nodes: bool) -> 
     root.models(0)  # raises where it is not the one that training recorded
     if not on_nodes:  # nodes report only the data of remaining clients
         require_facts(root, whole)
+
+
+def _require_same_task(run: Run, task: TaskLike) -> None:
+    """Raise where a given task has another table than that of the training: L rests on it."""
+    recorded = tomllib.loads(run.experiment).get("task")
+    given = task.spec
+    if given is not None:  # as a file returns it
+        given = tomllib.loads(tomli_w.dumps(given))
+    if given != recorded:
+        raise IncompatibleParts(
+            f"the task {given or task} differs from that of the training",
+            "give the task that the run was trained with",
+            where=("task",),
+        )
 
 
 def _planned_sigma(context: RequestContext, oracle: Oracle) -> float:

@@ -27,18 +27,20 @@ def restart(
     clients: Sequence[int] | Ints,
     limit: float,
     unlearned: Sequence[int] = (),
+    node_limits: Sequence[float] | None = None,
 ) -> Node:
     """(zeta_r, T_r): the branch and the round that a request restarts from.
 
     ``zeta_r`` is the first branch s with a node (s, n) of the history where
-    ``Psi_s(n, W_r) > Psi*``, else the newest branch;
+    ``Psi_s(n, W_r) > Psi*``, Psi* for the noise of that node, else the newest branch;
     ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
 
     The new node replaces the old node of its branch, so it must also cover the clients
     unlearned before. It does where sensitivities only rise, because it lies before a
     node that covered them. Where sensitivities fade, or where the old node had its own
     noise (``last``), `restart` enforces it: T_r is at most the round of the old node,
-    and within Psi* for all these clients.
+    and within Psi* for all these clients. The noise of ``last`` covers its clients in
+    earlier branches too: where it is given up, their nodes count as well.
 
     Args:
         psi: Psi_s(n, i) of every branch s, (R_s + 1, N) each, clients numbered as in
@@ -47,6 +49,8 @@ def restart(
         clients: W_r.
         limit: Psi*.
         unlearned: F_{r-1}.
+        node_limits: Psi* of the noise at every node, where it may be below ``limit``
+            (``last``).
 
     >>> first = np.array([[0.0, 0.0], [1.0, 0.2], [2.0, 0.4]])
     >>> restart([first], [], [0], limit=1.5), restart([first], [], [1], limit=1.5)
@@ -54,12 +58,21 @@ def restart(
 
     Source: [Fraboni 2023, eq. 5.17, 5.18].
     """
-    beyond = [(s, n) for s, n in nodes if influence(psi[s], clients)[n] > limit]
+    limits = [limit] * len(nodes) if node_limits is None else node_limits
+
+    def beyond(columns: Sequence[int]) -> list[Node]:
+        return [
+            (s, n)
+            for (s, n), hidden in zip(nodes, limits, strict=True)
+            if influence(psi[s], columns)[n] > hidden
+        ]
+
+    everyone = [*clients, *unlearned]
     branch = len(psi) - 1
     end = len(psi[-1]) - 1
-    if beyond:
-        branch, end = min(beyond)
-    within = influence(psi[branch], [*clients, *unlearned])[: end + 1] <= limit
+    if beyond(list(clients)):  # the nodes from here on are given up, with their noise
+        branch, end = min(beyond(everyone))
+    within = influence(psi[branch], everyone)[: end + 1] <= limit
     return branch, int(np.flatnonzero(within)[-1])
 
 

@@ -213,6 +213,7 @@ def _recomputed_tables(
         budget=request.budget,
         conditions=conditions_of(lengths, parts, curvature),
         audit=experiment.table("run").get("audit"),
+        start=experiment.table("run").get("start"),
     )
     branch = histories.run(request.index)
     score = document["result"]["score"]

@@ -121,7 +121,7 @@ def _out_since(run: Run, psi: Psi, limit: float) -> Floats:
                 table["client"][span],
                 table["coefficient"][span],
                 moved=moved[span],
-                steps=int(table["steps"][span].min()),
+                steps=table["steps"][span],
             )
         spent = np.array([psi.of(c) for c in range(run.clients)])
         out = spent + psi.largest > limit
