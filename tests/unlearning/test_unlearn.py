@@ -452,8 +452,15 @@ def test_a_given_initial_model_is_an_assumption(tmp_path: Path) -> None:
 def test_another_task_than_that_of_the_training_is_refused() -> None:
     """L would be that of another loss."""
     run = trained(rounds=2)
-    with pytest.raises(IncompatibleParts, match=r"task .* differs"):
+    with pytest.raises(IncompatibleParts, match=r"\[task\] differs"):
         poise.unlearn(run, [0], task=poise.task("mlp", hidden=3), **SHORT)
+    fed = poise.federation("digits", clients=4, samples=80)
+    own = poise.task(
+        "logistic", loss=lambda outputs, labels: outputs.square().sum(dim=1)
+    )
+    run = poise.train(fed, own, solvers.SGD(0.01, steps=1), rounds=2, keep="all")
+    with pytest.raises(IncompatibleParts, match=r"\[task\]"):
+        poise.unlearn(run, [0], task=poise.task("logistic"), **SHORT)
 
 
 def test_sigma_may_be_a_number_of_numpy() -> None:
@@ -711,3 +718,16 @@ def test_every_public_name_of_unlearning_is_no_module() -> None:
     run = trained()
     for _ in range(2):
         assert poise.unlearning.preview(run, [2]).limit > 0
+
+
+def test_noise_at_the_resolution_of_the_numbers_is_refused() -> None:
+    """Identical clients: Psi is rounding errors only, and so would be the noise of ``last``."""
+    x, y = np.array([[1.0, 0.3], [0.2, 1.0]] * 3), np.array([0, 1] * 3)
+    owners = [[0, 1], [2, 3], [4, 5]]
+    fed = poise.federation((x, y), owners, classes=2, test_share=0.0)
+    run = poise.train(fed, poise.task("logistic"), solvers.SGD(0.5, steps=1), rounds=30)
+    with pytest.raises(IncompatibleParts, match="rounding errors"):
+        poise.unlearn(run, [0], method="last", federation=fed, **SHORT)
+    assert (
+        poise.unlearn(run, [0], method="scratch", federation=fed, **SHORT).rounds == 12
+    )

@@ -50,6 +50,13 @@ GIVEN_START = (
     "the initial model of the training was given: it does not depend on the client"
 )
 
+RESOLUTION = 1000
+"""The least noise, in units of the rounding error of the largest entry of a model.
+
+Psi bounds distances in exact arithmetic; hundreds of rounds in float32 add rounding
+errors of about this size.
+"""
+
 
 @dataclass(frozen=True)
 class RestartDecision:
@@ -156,6 +163,7 @@ def start_model(
         nodes = [*histories.nodes, request.node]
         return reaggregate(histories, nodes, parts=parts, removed=removed)
     model = torch.from_numpy(histories.run(branch).models(n))
+    require_resolution(model, request.sigma)
     return perturbed(
         model,
         request.sigma,
@@ -163,6 +171,17 @@ def start_model(
         index=request.index,
         trainable=histories.root.trainable,
     )
+
+
+def require_resolution(model: Vector, sigma: float) -> None:
+    """Raise where noise is so small that rounding errors are as large as what it hides."""
+    finest = RESOLUTION * torch.finfo(model.dtype).eps * float(model.abs().max())
+    if 0 < sigma < finest:
+        raise IncompatibleParts(
+            f"sigma = {sigma:.3g} is below {finest:.3g}, where the rounding errors of "
+            f"{model.dtype} numbers are as large as what the noise hides",
+            "use method='scratch', a larger sigma, or a task with dtype='float64'",
+        )
 
 
 def grounds_for(

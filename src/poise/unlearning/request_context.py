@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 
-import tomli_w
 import torch
 
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.curvature import Curvature
-from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
+from poise.core.errors import InvalidOption, LedgerError
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.vectors import Layout
 from poise.ledger.run import Run
 from poise.privacy.budget import UnlearningPlan
-from poise.training import Composition, refuse_other_experiment
+from poise.training import Composition, experiment_of, refuse_other_experiment
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise_plan import planned_sigma
 from poise.unlearning.retraining import (
@@ -82,8 +80,6 @@ def context_of(
             "use `poise deploy unlearn RUN --to DIR`",
         )
     _require_same_training(histories.root, whole, on_nodes=on_nodes)
-    if task is not None:
-        _require_same_task(histories.root, task)
     removed = sorted({*histories.unlearned, *options.clients})
     curvature = training_curvature(histories.root, whole)
     remaining = replace(composition_without(whole, removed), curvature=curvature)
@@ -126,23 +122,16 @@ def context_of(
 def _require_same_training(root: Run, whole: Composition, *, on_nodes: bool) -> None:
     """Raise where the experiment or the data are not those that a run was trained with."""
     refuse_other_experiment(root.fact("experiment"), whole)
+    if "task" not in experiment_of(root).tables and whole.task.spec is not None:
+        raise IncompatibleParts(
+            "[task]: the run was trained with a task of Python objects, not with "
+            f"{whole.task.spec}",
+            "give the task that the run was trained with: L rests on its loss",
+            where=("task",),
+        )
     root.models(0)  # raises where it is not the one that training recorded
     if not on_nodes:  # nodes report only the data of remaining clients
         require_facts(root, whole)
-
-
-def _require_same_task(run: Run, task: TaskLike) -> None:
-    """Raise where a given task has another table than that of the training: L rests on it."""
-    recorded = tomllib.loads(run.experiment).get("task")
-    given = task.spec
-    if given is not None:  # as a file returns it
-        given = tomllib.loads(tomli_w.dumps(given))
-    if given != recorded:
-        raise IncompatibleParts(
-            f"the task {given or task} differs from that of the training",
-            "give the task that the run was trained with",
-            where=("task",),
-        )
 
 
 def _planned_sigma(context: RequestContext, oracle: Oracle) -> float:
