@@ -32,7 +32,7 @@ from poise.backends.flower.transport import Transport
 from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, UpdateRefused
 from poise.unlearning.cost_preview import preview
-from poise.unlearning.operation import outcome
+from poise.unlearning.fulfilment import outcome
 from poise.unlearning.proof import TRUTHFUL
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")

@@ -30,7 +30,7 @@ from poise.core.errors import (
     PoiseError,
     UpdateRefused,
 )
-from poise.unlearning.operation import outcome
+from poise.unlearning.fulfilment import outcome
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 

@@ -33,7 +33,8 @@ from poise.engine import Parts
 from poise.ledger.retention import RULES
 from poise.privacy.budget import Budget
 from poise.training import compose, composed, train
-from poise.unlearning.operation import fulfil, unlearn
+from poise.unlearning.fulfilment import fulfil
+from poise.unlearning.operation import unlearn
 from poise.unlearning.request import Request, load
 
 RUN, REQUEST = options_of(RunOptions), options_of(UnlearnRequest)

@@ -19,7 +19,7 @@ from faults.support import files
 from poise import samplers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, PoiseError
 from poise.training import resume
-from poise.unlearning import operation, verify
+from poise.unlearning import fulfilment, verify
 
 SHORT: dict[str, Any] = {
     "sigma": 0.1,
@@ -448,7 +448,7 @@ def test_a_distance_that_was_not_measured_counts_as_infinite(
 def test_the_same_request_at_the_same_moment_returns_the_first_result(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = operation.Histories.of
+    look = fulfilment.Histories.of
     asked: list[Any] = []
 
     def quick_in_between(*arguments: Any, **options: Any) -> Any:
@@ -458,5 +458,5 @@ def test_the_same_request_at_the_same_moment_returns_the_first_result(
             asked.append(poise.unlearn(run, [1], **SHORT))
         return found
 
-    monkeypatch.setattr(operation.Histories, "of", quick_in_between)
+    monkeypatch.setattr(fulfilment.Histories, "of", quick_in_between)
     assert poise.unlearn(run, [1], **SHORT).certificate == asked[1].certificate

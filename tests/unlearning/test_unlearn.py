@@ -17,7 +17,7 @@ from poise import clocks, samplers, servers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, RunLocked
 from poise.core.types import Record
 from poise.data.federation_data import Federation
-from poise.unlearning import Budget, UnlearningPlan, operation, sensitivity
+from poise.unlearning import Budget, UnlearningPlan, fulfilment, sensitivity
 from poise.unlearning.cost_preview import preview
 from poise.unlearning.histories import Histories
 from poise.unlearning.verification import verify
@@ -538,7 +538,7 @@ def test_requests_made_at_the_same_moment_do_not_undo_each_other(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slow one looked at the folder before the quick one began in it."""
-    slow = operation.Histories.of
+    slow = fulfilment.Histories.of
     asked: list[Any] = []
 
     def quick_in_between(*arguments: Any, **options: Any) -> Any:
@@ -548,7 +548,7 @@ def test_requests_made_at_the_same_moment_do_not_undo_each_other(
             asked.append(poise.unlearn(run.path, [5], **SHORT))
         return found
 
-    monkeypatch.setattr(operation.Histories, "of", quick_in_between)
+    monkeypatch.setattr(fulfilment.Histories, "of", quick_in_between)
     second = poise.unlearn(run.path, [2], **SHORT)
     assert second.path.parent.name == "002"
     for one in (asked[1], second):

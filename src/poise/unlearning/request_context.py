@@ -8,7 +8,7 @@ import torch
 
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.curvature import Curvature
-from poise.core.errors import InvalidOption, LedgerError
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.vectors import Layout

@@ -12,13 +12,14 @@ from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Record
 from poise.training import never
 from poise.unlearning import request as requests
+from poise.unlearning.fulfilment import Unlearned, fulfil, outcome
 from poise.unlearning.histories import (
     CERTIFICATE,
     FOLDER,
     locked_folder,
     require_ended,
 )
-from poise.unlearning.operation import Unlearned, fulfil, outcome, require_same
+from poise.unlearning.prepared_request import require_same
 from poise.unlearning.request import Request, checked_clients
 from poise.unlearning.retraining import composition_of, composition_without
 from poise.unlearning.shard_certificate import certify_shards

@@ -17,8 +17,8 @@ from poise.apps.experiments.unlearning_pages import unlearning_histories
 from poise.config.unlearn_request import UnlearnRequest
 from poise.ledger.run import open_run
 from poise.unlearning.cost_preview import Preview, declared_by, preview
+from poise.unlearning.fulfilment import Unlearned, fulfil, fulfilled
 from poise.unlearning.histories import Histories
-from poise.unlearning.operation import Unlearned, fulfil, fulfilled
 from poise.unlearning.verification import verify
 
 

@@ -18,7 +18,7 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import InvalidOption, PoiseError
 from poise.ledger.run import Run, open_run
 from poise.training import parts_in
-from poise.unlearning.operation import Unlearned, fulfilled, outcome
+from poise.unlearning.fulfilment import Unlearned, fulfilled, outcome
 
 LineObserver = Callable[[Mapping[str, Any]], None]
 

@@ -35,8 +35,8 @@ from poise.training import (
     refuse_branch,
     resume_run,
 )
+from poise.unlearning.fulfilment import fulfil
 from poise.unlearning.histories import Histories
-from poise.unlearning.operation import fulfil
 from poise.unlearning.repeated_requests import repaired
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import ACCURACY, LOSSES

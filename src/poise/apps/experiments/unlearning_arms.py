@@ -24,8 +24,8 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
 from poise.training import Composition, begin, compose, resume
 from poise.unlearning.certificate import read
+from poise.unlearning.fulfilment import fulfil
 from poise.unlearning.histories import CERTIFICATE
-from poise.unlearning.operation import fulfil
 from poise.unlearning.retraining import ACCURACY, Goal
 
 Observe = Callable[[str, Composition], list[Callable[[Record], None]]]

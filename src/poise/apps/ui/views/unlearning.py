@@ -26,8 +26,8 @@ from poise.core.errors import InvalidOption
 from poise.ledger.run import Run
 from poise.privacy.budget import Budget
 from poise.unlearning.cost_preview import Preview, declared_budget, declared_by, preview
+from poise.unlearning.fulfilment import fulfilled
 from poise.unlearning.histories import CERTIFICATE, Histories
-from poise.unlearning.operation import fulfilled
 from poise.unlearning.request import Request
 
 ENTRIES = entries_of(UnlearnRequest, without=("out",))
