@@ -109,6 +109,19 @@ def test_a_taken_folder_is_refused_before_anything_runs(here: Path) -> None:
     assert not Path("out/seed-0").exists()
 
 
+@pytest.mark.filterwarnings("ignore:diverged:UserWarning")
+def test_a_diverged_run_says_so(here: Path) -> None:
+    attack = '[[attacks]]\nname = "scaled"\nclients = [0, 1, 2, 3, 4]\nfraction = 1e6\n'
+    Path("attacked.toml").write_text(Path("exp.toml").read_text() + attack)
+    outcome = call("run", "attacked.toml", "--out", "out")
+    assert outcome.code == 0
+    assert "diverged: the last loss is" in outcome.err
+    (run,) = document("resume", "out")["runs"]
+    assert run["status"] == "diverged"
+    assert call("report", "out", "--out", "page.html").code == 0
+    assert "1 run diverged" in Path("page.html").read_text()
+
+
 def test_resume_of_a_finished_run_does_nothing(here: Path) -> None:
     (before,) = document("run", "exp.toml", "--out", "out")["runs"]
     assert document("resume", "out/seed-0")["runs"] == [before]

@@ -86,7 +86,7 @@ class QuadraticTask:
     """Minimise the clients' quadratics; gradients are exact."""
 
     spec = None
-    traits = TaskTraits(convex="quadratic")
+    traits = TaskTraits(convex="quadratic", lowest_loss=0.0)
 
     def bind(self, federation: Quadratics, device: str = "cpu") -> QuadraticOracle:
         """Return the oracle of these quadratics."""

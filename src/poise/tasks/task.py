@@ -106,9 +106,11 @@ class Task:
 
     @property
     def traits(self) -> TaskTraits:
-        """Declare that logistic regression with a named loss is convex."""
-        logistic = self.model == "logistic" and not callable(self.loss)
-        return TaskTraits(convex="logistic" if logistic else None)
+        """Declare that named losses are never below 0, and which tasks are convex."""
+        if callable(self.loss):
+            return TaskTraits()
+        logistic = self.model == "logistic"
+        return TaskTraits(convex="logistic" if logistic else None, lowest_loss=0.0)
 
     @property
     def spec(self) -> dict[str, Any] | None:

@@ -29,6 +29,7 @@ from poise.core.numerics import HINT, mkl_mode, warn_if_not_reproducible
 from poise.core.protocols import (
     Aggregator,
     Attack,
+    Backend,
     Channel,
     Clock,
     Personal,
@@ -49,6 +50,7 @@ from poise.ledger.store import Ledger
 from poise.ledger.summary import REQUEST
 from poise.privacy.budget import Budget
 from poise.training.composition import ALTERED, Composition, Prepared, prepare
+from poise.training.divergence import divergence
 from poise.training.experiment_files import compose, recorded
 from poise.training.slots import composed, slot
 
@@ -277,7 +279,8 @@ def resume_run(
             personal and ledger.array("personal") is None
         ):  # poise 0.1 did not record them
             ledger.add_arrays(personal)
-        complete = recorded_meta["status"] == "done" and _ended(composition, state)
+        ended = recorded_meta["status"] in ("done", "diverged")
+        complete = ended and _ended(composition, state)
         if not complete:
             ledger.event("resumed" + _numerics_remark(recorded_meta))
             ledger.set("status", "running")
@@ -390,7 +393,8 @@ def _run_rounds(
         with one_thread():
             end = engine.run(state, prepared.plan, environment)
         done = _ended(composition, end) or not hooks.stop()
-        ledger.set("status", "done" if done else "stopped")
+        diverged = divergence(ledger, _measured(backend, state))
+        _record_end(ledger, done=done, diverged=diverged)
     except PoiseError as error:
         _record_failure(ledger, error)
         raise
@@ -401,6 +405,34 @@ def _run_rounds(
         return Run(ledger)
     ledger.close()
     return open_run(ledger.path)
+
+
+def _measured(backend: Backend, state: engine.State) -> Callable[[str], float]:
+    """Return a function that measures one metric of the model in a state."""
+
+    def measure(name: str) -> float:
+        metrics = backend.measure(state.theta, frozenset({name}), state.algorithm_state)
+        return float(metrics[name])
+
+    return measure
+
+
+def _record_end(ledger: Ledger, done: bool, diverged: str) -> None:
+    """Record how a run ended; warn if its model diverged."""
+    if diverged:
+        if diverged not in ledger.events():
+            ledger.event(diverged)
+        warnings.warn(f"{diverged} ({DIVERGED_HINT})", stacklevel=5)
+    status = "done" if done else "stopped"
+    if done and diverged:
+        status = "diverged"
+    ledger.set("status", status)
+
+
+DIVERGED_HINT = (
+    "lower the learning rate, clip gradients with clip=, or shorten updates with the "
+    "weighting Clipped"
+)
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:

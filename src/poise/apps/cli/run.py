@@ -153,8 +153,15 @@ def show_runs(runs: list[Run], json: bool) -> None:
     summarise(runs)
     for run in runs:
         remark(str(run.path))
+        if run.meta["status"] == "diverged":
+            remark(f"  {_divergence(run)}")
         if run.meta.get("keep") == "unlearnable":
             remark(_kept_models(run))
+
+
+def _divergence(run: Run) -> str:
+    """The event that says how the run diverged."""
+    return [event for event in run.events if event.startswith("diverged: ")][-1]
 
 
 def _kept_models(run: Run) -> str:
