@@ -21,7 +21,7 @@ from poise.auditing.live import LiveAudit
 from poise.config.experiment import migrated
 from poise.config.run_options import AuditAction, BadUpdates, Keep, RunOptions
 from poise.core.algorithm_state import AlgorithmState
-from poise.core.errors import IncompatibleParts, PoiseError, require
+from poise.core.errors import IncompatibleParts, PoiseError, require, sizes_checked
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
 from poise.core.history import History
@@ -172,8 +172,9 @@ def begin(
     ``start`` replaces the task's own initial model; the ledger also records ``facts``.
     """
     warn_if_not_reproducible()
-    prepared = prepare(composition)
-    state = engine.initial(prepared.oracle, prepared.plan)
+    with sizes_checked():
+        prepared = prepare(composition)
+        state = engine.initial(prepared.oracle, prepared.plan)
     if start is not None:
         state = _starting_from(start, state)
         composition = prepared.composition.with_options(
@@ -268,6 +269,7 @@ def resume_run(
                 where=("task",),
             )
         _refuse_other_experiment(recorded_meta["experiment"], composition)
+        _refuse_fewer_rounds(composition, restart.index)
         state = _state_at(restart, prepared, ledger)
         _record_altered(ledger, recorded_meta, now=meta)
         if meta["experiment"] != recorded_meta["experiment"]:
@@ -390,7 +392,7 @@ def _run_rounds(
     )
     try:
         announce()  # findings that an interrupted process did not record
-        with one_thread():
+        with one_thread(), sizes_checked():
             end = engine.run(state, prepared.plan, environment)
         done = _ended(composition, end) or not hooks.stop()
         diverged = divergence(ledger, _measured(backend, state))
@@ -471,6 +473,16 @@ def _refuse_other_experiment(recorded_text: str, composition: Composition) -> No
                 "change it back, or begin a new run",
                 where=(name,),
             )
+
+
+def _refuse_fewer_rounds(composition: Composition, done: int) -> None:
+    """Raise if the run has more rounds than it should get."""
+    if composition.rounds is not None and composition.rounds < done:
+        raise IncompatibleParts(
+            f"rounds = {composition.rounds}, but the run has {done} rounds already",
+            f"give at least {done} rounds; a resume does not take rounds back",
+            where=("run", "rounds"),
+        )
 
 
 def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
