@@ -405,10 +405,9 @@ def test_a_forged_reply_is_recorded_and_the_round_goes_on(
     assert np.isfinite(run.model).all()
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-@pytest.mark.parametrize("loss", [1.7e308, -1.7e308])
+@pytest.mark.parametrize("loss", [1.7e308, -1.7e308, 1e6])
 @pytest.mark.parametrize("name", ["SoftMax", "SoftMin", "Exp"])
-def test_an_absurd_loss_does_not_end_the_run(name: str, loss: float) -> None:
+def test_an_absurd_loss_is_refused_and_the_run_goes_on(name: str, loss: float) -> None:
     def absurd(client: int, reply: NodeMessage) -> NodeMessage:
         lies = {
             k: [loss if k == "loss_before" else -loss]
@@ -419,10 +418,38 @@ def test_an_absurd_loss_does_not_end_the_run(name: str, loss: float) -> None:
 
     run = trained(nodes(forge=absurd), weighting=getattr(poise.weightings, name)(0.2))
     assert run.rounds == 3
-    counts = (loss > 0) == (
-        name == "SoftMax"
-    )  # who claims the extreme is all or nothing
-    assert run.weights[:, 1].tolist() == [float(counts)] * 3
+    assert [client for _, client, _ in run.refusals] == [1, 1, 1]
+    assert all(f"of {loss:g}" in reason for *_, reason in run.refusals)
+    assert not run.weights[:, 1].any()
+
+
+def enlarged(factor: float) -> Callable[[int, NodeMessage], NodeMessage]:
+    def forge(client: int, reply: NodeMessage) -> NodeMessage:
+        if client != 1:
+            return reply
+        sent = reply.tensors["0"]
+        update = torch.frombuffer(bytearray(sent.data), dtype=torch.float32)
+        return replace(reply, tensors={"0": TensorBytes.of(factor * update)})
+
+    return forge
+
+
+def test_an_update_far_longer_than_the_median_is_refused() -> None:
+    run = trained(nodes(forge=enlarged(1e15)))
+    assert [client for _, client, _ in run.refusals] == [1, 1, 1]
+    assert all("max_ratio = 100" in reason for *_, reason in run.refusals)
+    assert run.meta["status"] == "done"
+    assert run.metric("loss")[-1] < run.metric("loss")[0]
+
+
+def test_a_somewhat_longer_update_passes_and_the_limit_may_be_lifted() -> None:
+    assert trained(nodes(forge=enlarged(3.0))).refusals == []
+    any_length = Flower(patience=5.0, max_ratio=float("inf"))
+    with pytest.warns(UserWarning, match="diverged"):
+        run = trained(nodes(forge=enlarged(1e15)), backend=any_length)
+    assert run.refusals == []
+    with pytest.raises(InvalidOption, match="max_ratio must be above 1"):
+        Flower(max_ratio=0.5)
 
 
 def test_bad_updates_may_stop_the_run() -> None:

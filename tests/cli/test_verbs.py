@@ -109,6 +109,53 @@ def test_a_taken_folder_is_refused_before_anything_runs(here: Path) -> None:
     assert not Path("out/seed-0").exists()
 
 
+@pytest.mark.filterwarnings("ignore:diverged:UserWarning")
+def test_a_diverged_run_says_so(here: Path) -> None:
+    attack = '[[attacks]]\nname = "scaled"\nclients = [0, 1, 2, 3, 4]\nfraction = 1e6\n'
+    Path("attacked.toml").write_text(Path("exp.toml").read_text() + attack)
+    outcome = call("run", "attacked.toml", "--out", "out")
+    assert outcome.code == 0
+    assert "diverged: the last loss is" in outcome.err
+    (run,) = document("resume", "out")["runs"]
+    assert run["status"] == "diverged"
+    assert call("report", "out", "--out", "page.html").code == 0
+    assert "1 run diverged" in Path("page.html").read_text()
+
+
+def test_resume_takes_no_rounds_back(here: Path) -> None:
+    call("run", "exp.toml", "--out", "out")
+    before = Path("out/seed-0/experiment.toml").read_bytes()
+    outcome = call("resume", "out", "--rounds", "2")
+    assert outcome.code == 2
+    assert "rounds = 2, but the run has 3 rounds already" in outcome.err
+    assert Path("out/seed-0/experiment.toml").read_bytes() == before
+    assert document("resume", "out")["runs"][0]["rounds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "exp.toml", "--seeds", "0..1000000000"), "is 1000000001 runs"),
+        (("run", "exp.toml", "--seeds", "9" * 5000), "is not a list of seeds"),
+        (
+            ("unlearn", "out/seed-0", "--clients", "0..9999999999"),
+            "10000000000 clients",
+        ),
+        (
+            ("unlearn", "out/seed-0", "--clients", "9" * 5000),
+            "is not a list of clients",
+        ),
+    ],
+)
+def test_huge_ranges_are_refused(
+    arguments: tuple[str, ...], words: str, here: Path
+) -> None:
+    call("run", "exp.toml", "--out", "out")
+    outcome = call(*arguments)
+    assert outcome.code == 2
+    assert words in " ".join(outcome.err.split())
+
+
 def test_resume_of_a_finished_run_does_nothing(here: Path) -> None:
     (before,) = document("run", "exp.toml", "--out", "out")["runs"]
     assert document("resume", "out/seed-0")["runs"] == [before]

@@ -27,6 +27,10 @@ Guarantee = Literal["each", "group"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 
+MOST_CLIENTS = 1_000_000
+"""The longest range of clients in one request."""
+
+
 def parse_clients(text: str) -> tuple[int, ...]:
     """Return the clients of a list in text form.
 
@@ -34,7 +38,7 @@ def parse_clients(text: str) -> tuple[int, ...]:
     ((3, 7), (0, 1, 2, 9))
     """
     bare = text.replace(" ", "")
-    if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", bare):
+    if not re.fullmatch(r"\d{1,18}(\.\.\d{1,18})?(,\d{1,18}(\.\.\d{1,18})?)*", bare):
         raise InvalidOption(
             f"--clients {text!r} is not a list of clients",
             "write 3,7 or 0..4",
@@ -43,7 +47,14 @@ def parse_clients(text: str) -> tuple[int, ...]:
     clients: list[int] = []
     for item in bare.split(","):
         first, _, last = item.partition("..")
-        clients += range(int(first), int(last or first) + 1)
+        span = range(int(first), int(last or first) + 1)
+        if int(last or first) - int(first) >= MOST_CLIENTS:
+            raise InvalidOption(
+                f"--clients {item} is {len(span)} clients",
+                f"name at most {MOST_CLIENTS} clients",
+                where=("clients",),
+            )
+        clients += span
     return tuple(clients)
 
 

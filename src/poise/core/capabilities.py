@@ -189,6 +189,18 @@ class Seeded(Protocol):
         """Return the server with draws that depend on the run's seed and its own."""
 
 
+# backends -----------------------------------------------------------------------------
+# ------------
+
+
+@runtime_checkable
+class LimitsUpdates(Protocol):
+    """A backend of clients that the server need not believe."""
+
+    max_ratio: float
+    """Longest update, as a multiple of the median length in its round."""
+
+
 # tasks and federations
 # ----------------------------------------------------------------------------
 

@@ -109,3 +109,31 @@ def errors_at(*where: str) -> Iterator[None]:
     except PoiseError as error:
         error.where = (*where, *error.where)
         raise
+
+
+TOO_LARGE = ("allocate memory", "overflow", "too large", "out of memory")
+"""Words in PyTorch's errors about sizes beyond the machine."""
+
+
+@contextmanager
+def sizes_checked() -> Iterator[None]:
+    """Turn failures by sheer size inside the block into `InvalidOption`.
+
+    >>> with sizes_checked():
+    ...     bytearray(10**18)
+    Traceback (most recent call last):
+    ...
+    poise.core.errors.InvalidOption: a number is too large for this machine: MemoryError ...
+    """
+    try:
+        yield
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        text = f"{error}".partition("\n")[0]
+        by_size = not isinstance(error, RuntimeError)
+        if not by_size and not any(word in text.lower() for word in TOO_LARGE):
+            raise
+        reason = text or type(error).__name__
+        raise InvalidOption(
+            f"a number is too large for this machine: {reason}",
+            "use smaller sizes, steps, batches or numbers of clients",
+        ) from error

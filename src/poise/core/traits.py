@@ -165,6 +165,7 @@ class TaskTraits:
 
     convex: Literal["quadratic", "logistic"] | None = None  # the kind of convex problem
     sums: bool = False  # the model is the mean of sums over each client's samples
+    lowest_loss: float | None = None  # no loss is below; None if unknown
 
 
 class Declares(Protocol[Declared]):

@@ -204,6 +204,44 @@ def extreme(values: Floats, k: int | float) -> Floats:
     return np.where(above, 1.0, np.where(tied, share_of_tied, 0.0)) / count
 
 
+def check_cap(name: str, cap: float | None) -> None:
+    """Raise unless the cap is a share of the total weight, or None."""
+    require(
+        cap is None or 0 < cap <= 1,
+        f"{name}: cap = {cap}",
+        "give the largest share of the weight that one client may get, above 0 and at most 1",
+        where="cap",
+    )
+
+
+def capped(weights: Floats, base: Floats, cap: float | None) -> Floats:
+    """Limit each weight to a share ``cap`` of the total, which stays the same.
+
+    The other clients get the rest in proportion to their base weights. If the cohort is
+    so small that cap times its clients is below 1, all clients get the same weight.
+
+    >>> capped(np.array([1.0, 0.0, 0.0]), np.array([0.2, 0.2, 0.6]), 0.6)
+    array([0.6, 0.1, 0.3])
+    """
+    if cap is None or len(weights) == 0:
+        return weights
+    eligible = (base > 0) | (weights > 0)
+    total = float(weights.sum())
+    limit = total * max(cap, 1 / int(eligible.sum()))
+    result = np.array(weights, dtype=np.float64)
+    full = np.zeros(len(result), dtype=bool)
+    while (result > limit * (1 + 1e-12)).any():
+        full |= result >= limit
+        result[full] = limit
+        others = eligible & ~full
+        shares = np.where(others, base, 0.0)
+        if shares.sum() == 0:
+            shares = others.astype(np.float64)
+        if shares.sum() > 0:
+            result += shares * ((total - result.sum()) / shares.sum())
+    return result
+
+
 def without_excluded(omega: Floats, clients: Ints, excluded: frozenset[int]) -> Floats:
     """Set excluded clients' coefficients to 0; scale the others to the same total.
 

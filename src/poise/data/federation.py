@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poise.core.errors import InvalidOption, errors_at, require, suggest
+from poise.core.errors import InvalidOption, errors_at, require, sizes_checked, suggest
 from poise.core.types import Floats
 from poise.data.federation_data import Federation, plain
 from poise.data.holdings import StoredHoldings
@@ -46,6 +46,7 @@ _SUPPLIED = ("data", "labels", "request", "clients", "seed")
 _DEFAULT_CLIENTS = 100
 
 
+@sizes_checked()
 def federation(
     source: str | tuple[ArrayLike, ArrayLike],
     partition: str | Sequence[ArrayLike] = "iid",

@@ -38,6 +38,7 @@ from poise.core.types import LOSS_REPORTS, Floats, Setting, Step
 from poise.engine.executor import IdleClients
 from poise.engine.simulated_time import SimulatedTime
 from poise.engine.state import Pace
+from poise.engine.validation import Limits
 
 ESTIMATE = "TimeBased(times='estimated')"
 
@@ -228,6 +229,7 @@ class Plan:
         evaluate_every: measure after every so many aggregations.
         metrics: names of the metrics to measure.
         drop_refused: continue without bad updates, instead of stopping.
+        limits: what the server believes of an update.
         probes: measure every update.
         keep_updates: store every update in the ledger.
     """
@@ -240,6 +242,7 @@ class Plan:
     evaluate_every: int = 1
     metrics: frozenset[str] = frozenset()
     drop_refused: bool = False
+    limits: Limits = Limits()
     probes: tuple[Probe, ...] = ()
     keep_updates: bool = False
 

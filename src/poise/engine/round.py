@@ -78,7 +78,9 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
     updates = decoded(arrivals, step, state, context)
     updates, notes = attacked(updates, parts.attacks, plan.seed, client_state)
     updates = _sent_through(context.wire, updates, notes)
-    updates, refused = validated(updates, state.theta, drop=plan.drop_refused)
+    updates, refused = validated(
+        updates, state.theta, drop=plan.drop_refused, limits=plan.limits
+    )
     weights = weighed(updates, parts.weighting, history.excluded)
     direction = parts.aggregator.combine(updates.stack, weights)
     check_direction(direction, state.theta, parts.aggregator, round=updates.round)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,15 +15,43 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.types import Floats, Ints, Refusal, Step
 from poise.core.vectors import Vector
 
+LOSS_RATIO = 1e12
+"""No honest loss is so many times as large as the median loss of its cohort."""
+
+ROUNDING = 1e-6
+"""How far rounding may bring a loss below the lowest value of the loss."""
+
+FEWEST = 3
+"""Updates that a cohort needs for a median that one client cannot choose."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server believes of an update.
+
+    Args:
+        lowest_loss: the lowest value of the task's loss; None if unknown.
+        max_ratio: longest update, as a multiple of the median length in its cohort;
+            inf for any length. Losses may be ``max_ratio ** 2`` times the median.
+    """
+
+    lowest_loss: float | None = None
+    max_ratio: float = math.inf
+
+    @property
+    def loss_ratio(self) -> float:
+        """Largest loss, as a multiple of the median loss of the cohort (1 at least)."""
+        return min(LOSS_RATIO, self.max_ratio**2)
+
 
 def validated(
-    updates: RoundUpdates, theta: Vector, drop: bool
+    updates: RoundUpdates, theta: Vector, drop: bool, limits: Limits = Limits()
 ) -> tuple[RoundUpdates, tuple[Refusal, ...]]:
     """Return the good updates, and a refusal for each of the others.
 
     Raises at the first bad update, unless ``drop`` is true.
     """
-    refused = refusals(updates, theta)
+    refused = refusals(updates, theta, limits)
     if not refused:
         return updates, refused
     if not drop:
@@ -41,7 +71,9 @@ def validated(
     return updates.rows(np.array(good_rows, dtype=np.int64)), refused
 
 
-def refusals(updates: RoundUpdates, theta: Vector) -> tuple[Refusal, ...]:
+def refusals(
+    updates: RoundUpdates, theta: Vector, limits: Limits = Limits()
+) -> tuple[Refusal, ...]:
     """Return a refusal, with its reason, for each update that must not be used."""
     expected_shape = (len(updates), len(theta))
     reasons: dict[int, str] = {}
@@ -52,27 +84,80 @@ def refusals(updates: RoundUpdates, theta: Vector) -> tuple[Refusal, ...]:
         reasons = dict.fromkeys(range(len(updates)), reason)
     else:
         reasons = {row: reason for row, reason in enumerate(updates.reasons) if reason}
-        for row, reason in _not_finite(updates):
+        for row, reason in _unbelievable(updates, theta, limits):
             reasons.setdefault(row, reason)
     return tuple(
         _refusal(updates, row, reason) for row, reason in sorted(reasons.items())
     )
 
 
-def _not_finite(updates: RoundUpdates) -> list[tuple[int, str]]:
-    """Return the rows with a value that is not finite, with the reason for each."""
-    columns = {
-        "an update": updates.norms,
+def _unbelievable(
+    updates: RoundUpdates, theta: Vector, limits: Limits
+) -> Iterator[tuple[int, str]]:
+    """Yield the rows with a length or a loss that cannot be, with the reason for each."""
+    yield from _not_finite("an update", updates.norms)
+    if limits.max_ratio < math.inf:
+        yield from _too_long(updates, limits.max_ratio)
+    largest = torch.finfo(theta.dtype).max
+    losses = {
         "a loss before work": updates.loss_before,
         "a loss after work": updates.loss_after,
     }
-    reasons = []
-    for name, column in columns.items():
-        if column is None:
-            continue
-        for row in np.flatnonzero(~np.isfinite(column)).tolist():
-            reasons.append((row, f"{name} that is not finite ({column[row]})"))
-    return reasons
+    for name, column in losses.items():
+        if column is not None:
+            yield from _not_finite(name, column)
+            yield from _impossible(name, column, limits=limits, largest=largest)
+
+
+def _not_finite(name: str, column: Floats) -> Iterator[tuple[int, str]]:
+    """Yield the rows whose value is not finite."""
+    for row in np.flatnonzero(~np.isfinite(column)).tolist():
+        yield row, f"{name} that is not finite ({column[row]})"
+
+
+def _impossible(
+    name: str, losses: Floats, limits: Limits, largest: float
+) -> Iterator[tuple[int, str]]:
+    """Yield the rows whose loss the task's loss or the cohort rules out.
+
+    ``largest`` is the largest number in which the clients compute.
+    """
+    if limits.lowest_loss is not None:
+        for row in np.flatnonzero(losses < limits.lowest_loss - ROUNDING).tolist():
+            lowest = f"this loss is never below {limits.lowest_loss:g}"
+            yield row, f"{name} of {losses[row]:g}, but {lowest}"
+    sizes = np.abs(losses)
+    for row in np.flatnonzero(sizes > largest).tolist():
+        yield row, f"{name} of {losses[row]:g}, beyond the largest number, {largest:g}"
+    believed = limits.loss_ratio * max(1.0, _lower_median(sizes))
+    for row in np.flatnonzero(sizes > believed).tolist():
+        ratio = f"more than {limits.loss_ratio:g} times the median loss of its cohort"
+        yield row, f"{name} of {losses[row]:g}, {ratio}"
+
+
+def _too_long(updates: RoundUpdates, max_ratio: float) -> Iterator[tuple[int, str]]:
+    """Yield the rows whose update is too long for its cohort.
+
+    A client with more local steps than the median client may be longer by that factor.
+    """
+    norms = np.asarray(updates.norms, dtype=np.float64)
+    moving = np.isfinite(norms) & (norms > 0)
+    if moving.sum() < FEWEST:
+        return
+    steps = np.asarray(updates.steps, dtype=np.float64)
+    more_steps = np.maximum(1.0, steps / max(1.0, float(np.median(steps))))
+    longest = max_ratio * float(np.median(norms[moving])) * more_steps
+    for row in np.flatnonzero(moving & (norms > longest)).tolist():
+        limit = f"longer than {longest[row]:.6g} (max_ratio = {max_ratio:g})"
+        yield row, f"an update of length {norms[row]:.6g}, {limit}"
+
+
+def _lower_median(values: Floats) -> float:
+    """Return the median of the finite values, the lower one of two; 0 without any."""
+    finite = np.sort(values[np.isfinite(values)])
+    if len(finite) == 0:
+        return 0.0
+    return float(finite[(len(finite) - 1) // 2])
 
 
 def _refusal(updates: RoundUpdates, row: int, reason: str) -> Refusal:

@@ -96,6 +96,8 @@ class MLflow:
         final = "KILLED"
         if status == "done":
             final = "FINISHED"
+        elif status == "diverged":
+            final = "FAILED"
         self._client.set_terminated(self.run_id, final)
 
 

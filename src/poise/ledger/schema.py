@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
 from poise.core.errors import LedgerError
+from poise.ledger.read_only import connect_read_only
 
 VERSION = 5
 READABLE = (3, 4, VERSION)
@@ -70,9 +72,12 @@ TRANSIENT = {
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
     """Open the database of a run (None: in memory), without touching the file yet."""
-    connection = sqlite3.connect(
-        ":memory:" if path is None else path, isolation_level=None
-    )
+    if path is not None and not writing and not os.access(path.parent, os.W_OK):
+        connection = connect_read_only(path)
+    else:
+        connection = sqlite3.connect(
+            ":memory:" if path is None else path, isolation_level=None
+        )
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
         connection.execute("PRAGMA busy_timeout = 10000")

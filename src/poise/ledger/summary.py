@@ -139,7 +139,7 @@ def _state(status: str, writing: bool) -> State:
     """Return the state, from the recorded status and the lock of the run."""
     if status == "done":
         return "done"
-    if status == "failed":
+    if status in ("failed", "diverged"):
         return "failed"
     if writing and status == "running":
         return "running"
@@ -148,7 +148,11 @@ def _state(status: str, writing: bool) -> State:
 
 def _last_failure(ledger: Ledger) -> str:
     """Return the newest failure that the ledger records; empty if there is none."""
-    failures = [event for event in ledger.events() if event.startswith("failed: ")]
+    failures = [
+        event
+        for event in ledger.events()
+        if event.startswith(("failed: ", "diverged: "))
+    ]
     if failures:
         return failures[-1].removeprefix("failed: ")
     return ""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from poise.core.arrays import array_of
 from poise.core.batches import Batch
 from poise.core.curvature import Curvature
 from poise.core.errors import require
@@ -86,7 +87,7 @@ class QuadraticTask:
     """Minimise the clients' quadratics; gradients are exact."""
 
     spec = None
-    traits = TaskTraits(convex="quadratic")
+    traits = TaskTraits(convex="quadratic", lowest_loss=0.0)
 
     def bind(self, federation: Quadratics, device: str = "cpu") -> QuadraticOracle:
         """Return the oracle of these quadratics."""
@@ -196,19 +197,35 @@ def quadratics(
     >>> quadratics([[0.0], [4.0]], sizes=[1, 3]).importance
     array([0.25, 0.75])
     """
-    o = np.array(optima, dtype=np.float64)
+    o = _numbers(optima, "optima")
     require(
         o.ndim == 2 and len(o) > 0,
         f"quadratics: optima must be (clients, dimensions), not {o.shape}",
     )
-    c = np.broadcast_to(np.asarray(curvature, dtype=np.float64), (len(o),)).copy()
+    c = _numbers(curvature, "curvature")
+    require(
+        c.shape in ((), (1,), (len(o),)),
+        f"quadratics: curvature has shape {c.shape} for {len(o)} clients",
+        "give one number, or one per client",
+    )
+    c = np.broadcast_to(c, (len(o),)).copy()
     require(bool((c > 0).all()), "quadratics: curvature must be above 0")
     if sizes is None:
         n = np.ones(len(o), dtype=np.int64)
     else:
-        n = np.array(sizes, dtype=np.int64)
+        n = _numbers(sizes, "sizes").astype(np.int64)
     require(
         n.shape == (len(o),) and bool((n > 0).all()),
         "quadratics: sizes must be above 0, one per client",
     )
     return Quadratics(o, c, n, np.arange(len(o)))
+
+
+def _numbers(values: ArrayLike, name: str) -> Floats:
+    """Return finite numbers as an array, or raise."""
+    array = array_of(values, f"quadratics: {name}")
+    require(
+        array.dtype.kind in "biuf" and bool(np.isfinite(array).all()),
+        f"quadratics: {name} must be finite numbers",
+    )
+    return np.array(array, dtype=np.float64)

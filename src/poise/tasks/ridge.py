@@ -41,7 +41,7 @@ class Ridge:
     seed: int = 0
     penalty: float = 1e-3
 
-    traits = TaskTraits(sums=True)
+    traits = TaskTraits(sums=True, lowest_loss=0.0)
 
     def __post_init__(self) -> None:
         known = self.features is None or isinstance(self.features, nn.Module)

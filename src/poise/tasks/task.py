@@ -22,6 +22,13 @@ from poise.tasks.kernels import choose
 from poise.tasks.losses import LOSSES, METRICS, PerSample
 from poise.tasks.models import MODELS
 from poise.tasks.oracle import HasShards, SampleOracle, device_named, example_of
+from poise.tasks.probe import (
+    called,
+    check_loss,
+    check_metrics,
+    check_module,
+    check_outputs,
+)
 
 Loss: TypeAlias = Literal["cross-entropy", "mse"] | PerSample
 
@@ -106,9 +113,11 @@ class Task:
 
     @property
     def traits(self) -> TaskTraits:
-        """Declare that logistic regression with a named loss is convex."""
-        logistic = self.model == "logistic" and not callable(self.loss)
-        return TaskTraits(convex="logistic" if logistic else None)
+        """Declare that named losses are never below 0, and which tasks are convex."""
+        if callable(self.loss):
+            return TaskTraits()
+        logistic = self.model == "logistic"
+        return TaskTraits(convex="logistic" if logistic else None, lowest_loss=0.0)
 
     @property
     def spec(self) -> dict[str, Any] | None:
@@ -152,6 +161,7 @@ class Task:
         target = device_named(device)
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)
+        check_module(module)
         self._probe(module, samples, loss)
         kernel = choose(
             module, loss, example_of(samples), dtype, force_rows=self.path == "rows"
@@ -186,11 +196,18 @@ class Task:
     def _module(self, samples: Samples, seed: int) -> nn.Module:
         """Return the module with the initial weights of a seed."""
         if isinstance(self.module, nn.Module):
+            check_module(self.module)
             return copy.deepcopy(self.module).cpu()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(address(seed, "init") & (2**63 - 1))
             if self.module is not None:
-                return self.module()
+                require(
+                    callable(self.module),
+                    f"Task: module = {self.module!r} is neither a module nor a function",
+                    where="module",
+                )
+                made: nn.Module = called("module", self.module)
+                return made
             assert self.model is not None
             return MODELS[self.model](samples, max(samples.classes, 1), **self.options)
 
@@ -211,17 +228,22 @@ class Task:
         dtype = DTYPES[self.dtype]
         example = example.to(dtype) if example.is_floating_point() else example
         try:
-            with torch.no_grad():
-                outputs = copy.deepcopy(module).to(dtype).eval()(example)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            outputs = copy.deepcopy(module).to(dtype).eval()(example)
+        except Exception as error:  # the module is the user's: it may raise anything
             raise IncompatibleParts(
                 (
                     f"Task: {type(module).__name__} does not take samples of shape "
-                    f"{samples.shape}: {error}"
+                    f"{samples.shape}: {error or type(error).__name__}"
                 ),
                 "choose a model that fits the data, or reshape the data",
                 where=("model",),
             ) from error
+        check_outputs(outputs, len(example))
+        labels = samples.labels[torch.zeros(len(example), dtype=torch.int64)]
+        if not isinstance(loss, str):
+            check_loss(loss, outputs, labels)
+        if isinstance(self.metrics, Mapping):
+            check_metrics(self.metrics, outputs, labels)
         if loss == "cross-entropy" and (
             outputs.dim() != 2 or outputs.shape[1] < samples.classes
         ):

@@ -15,7 +15,7 @@ from poise._version import __version__
 from poise.auditing.probe import AuditProbe
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import memory_of
-from poise.core.capabilities import Seeded
+from poise.core.capabilities import LimitsUpdates, Seeded
 from poise.core.curvature import Curvature, curvature_of
 from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, suggest
 from poise.core.federations import (
@@ -45,6 +45,7 @@ from poise.core.traits import (
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
 from poise.engine.local_work import BackendPart, LocalWork
+from poise.engine.validation import Limits
 from poise.privacy.budget import Budget
 from poise.training.limits import with_limit
 
@@ -139,9 +140,17 @@ class Composition:
             evaluate_every=options.evaluate_every,
             metrics=self._metrics(oracle),
             drop_refused=options.bad_updates == "drop",
+            limits=self._limits(),
             probes=self.probes(oracle.layout),
             keep_updates=options.keep_updates,
         )
+
+    def _limits(self) -> Limits:
+        """Return what the server believes of an update, by the loss and the backend."""
+        ratio = np.inf
+        if isinstance(self.backend, LimitsUpdates):
+            ratio = self.backend.max_ratio
+        return Limits(traits_of(self.task, TaskTraits).lowest_loss, max_ratio=ratio)
 
     def resolved(self) -> Composition:
         """Return the composition with a sampler that knows the limit Psi* of this run."""

@@ -21,7 +21,13 @@ from poise.auditing.live import LiveAudit
 from poise.config.experiment import migrated
 from poise.config.run_options import AuditAction, BadUpdates, Keep, RunOptions
 from poise.core.algorithm_state import AlgorithmState
-from poise.core.errors import IncompatibleParts, LedgerError, PoiseError, require
+from poise.core.errors import (
+    IncompatibleParts,
+    LedgerError,
+    PoiseError,
+    require,
+    sizes_checked,
+)
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
 from poise.core.history import History
@@ -29,6 +35,7 @@ from poise.core.numerics import HINT, mkl_mode, warn_if_not_reproducible
 from poise.core.protocols import (
     Aggregator,
     Attack,
+    Backend,
     Channel,
     Clock,
     Personal,
@@ -49,6 +56,7 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import Ledger
 from poise.privacy.budget import Budget
 from poise.training.composition import ALTERED, Composition, Prepared, prepare
+from poise.training.divergence import divergence
 from poise.training.experiment_files import compose, recorded
 from poise.training.slots import composed, slot
 
@@ -170,8 +178,9 @@ def begin(
     ``start`` replaces the task's own initial model; the ledger also records ``facts``.
     """
     warn_if_not_reproducible()
-    prepared = prepare(composition)
-    state = engine.initial(prepared.oracle, prepared.plan)
+    with sizes_checked():
+        prepared = prepare(composition)
+        state = engine.initial(prepared.oracle, prepared.plan)
     if start is not None:
         state = _starting_from(start, state)
         composition = prepared.composition.with_options(
@@ -266,6 +275,7 @@ def resume_run(
                 where=("task",),
             )
         refuse_other_experiment(recorded_meta["experiment"], composition)
+        _refuse_fewer_rounds(composition, restart.index)
         state = _state_at(restart, prepared, ledger)
         _record_altered(ledger, recorded_meta, now=meta)
         if meta["experiment"] != recorded_meta["experiment"]:
@@ -277,7 +287,8 @@ def resume_run(
             personal and ledger.array("personal") is None
         ):  # poise 0.1 did not record them
             ledger.add_arrays(personal)
-        complete = recorded_meta["status"] == "done" and _ended(composition, state)
+        ended = recorded_meta["status"] in ("done", "diverged")
+        complete = ended and _ended(composition, state)
         if not complete:
             ledger.event("resumed" + _numerics_remark(recorded_meta))
             ledger.set("status", "running")
@@ -386,10 +397,11 @@ def _run_rounds(
     )
     try:
         announce()  # findings that an interrupted process did not record
-        with one_thread():
+        with one_thread(), sizes_checked():
             end = engine.run(state, prepared.plan, environment)
         done = _ended(composition, end) or not hooks.stop()
-        ledger.set("status", "done" if done else "stopped")
+        diverged = divergence(ledger, _measured(backend, state))
+        _record_end(ledger, done=done, diverged=diverged)
     except PoiseError as error:
         _record_failure(ledger, error)
         raise
@@ -400,6 +412,34 @@ def _run_rounds(
         return Run(ledger)
     ledger.close()
     return open_run(ledger.path)
+
+
+def _measured(backend: Backend, state: engine.State) -> Callable[[str], float]:
+    """Return a function that measures one metric of the model in a state."""
+
+    def measure(name: str) -> float:
+        metrics = backend.measure(state.theta, frozenset({name}), state.algorithm_state)
+        return float(metrics[name])
+
+    return measure
+
+
+def _record_end(ledger: Ledger, done: bool, diverged: str) -> None:
+    """Record how a run ended; warn if its model diverged."""
+    if diverged:
+        if diverged not in ledger.events():
+            ledger.event(diverged)
+        warnings.warn(f"{diverged} ({DIVERGED_HINT})", stacklevel=5)
+    status = "done" if done else "stopped"
+    if done and diverged:
+        status = "diverged"
+    ledger.set("status", status)
+
+
+DIVERGED_HINT = (
+    "lower the learning rate, clip gradients with clip=, or shorten updates with the "
+    "weighting Clipped"
+)
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
@@ -444,6 +484,16 @@ def refuse_other_experiment(recorded_text: str, composition: Composition) -> Non
                 "change it back, or begin a new run",
                 where=(name,),
             )
+
+
+def _refuse_fewer_rounds(composition: Composition, done: int) -> None:
+    """Raise if the run has more rounds than it should get."""
+    if composition.rounds is not None and composition.rounds < done:
+        raise IncompatibleParts(
+            f"rounds = {composition.rounds}, but the run has {done} rounds already",
+            f"give at least {done} rounds; a resume does not take rounds back",
+            where=("run", "rounds"),
+        )
 
 
 def _comparable(tables: dict[str, Any]) -> dict[str, Any]:

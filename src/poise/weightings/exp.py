@@ -11,7 +11,13 @@ from poise.core.errors import InvalidOption, require
 from poise.core.parts import part
 from poise.core.traits import Tilt, WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import by_columns, finite_losses, renormalised
+from poise.core.weights import (
+    by_columns,
+    capped,
+    check_cap,
+    finite_losses,
+    renormalised,
+)
 
 if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
@@ -30,6 +36,7 @@ class Exp:
         alpha: how mild the weighting is, above 0; 0.2 in [Exp-α 2023].
         scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 for all sizes, as eq. 3
             and Algorithm 1 are printed.
+        cap: the largest share of the weight of one client, as in `Max`.
 
     Source: [Exp-α 2023, eq. 3, Cor. 1.1, Alg. 1].
 
@@ -41,14 +48,20 @@ class Exp:
 
     alpha: float
     scale: Literal["size", "none"] = "size"
+    cap: float | None = None
 
     needs = frozenset({"loss_before", "loss_after"})
-    traits = WeightingTraits(
-        reads_updates=False,
-        continuous=True,
-        tilt=Tilt("improvement", "alpha"),
-        favours="improve most on their own data count less",
-    )
+
+    @property
+    def traits(self) -> WeightingTraits:
+        """Declare the exponential of the improvement, if nothing caps the weights."""
+        tilt = Tilt("improvement", "alpha") if self.cap is None else None
+        return WeightingTraits(
+            reads_updates=False,
+            continuous=True,
+            tilt=tilt,
+            favours="improve most on their own data count less",
+        )
 
     def __post_init__(self) -> None:
         require(
@@ -56,6 +69,7 @@ class Exp:
             f"Exp: alpha must be above 0, not {self.alpha}",
             where="alpha",
         )
+        check_cap("Exp", self.cap)
 
     def fit(self, setting: Setting) -> None:
         """Accept every setting."""
@@ -68,7 +82,8 @@ class Exp:
         scale = np.ones(len(updates))
         if self.scale == "size":
             scale = _relative_sizes(updates)
-        return renormalised(updates.base_weights, scale * change / self.alpha)
+        weights = renormalised(updates.base_weights, scale * change / self.alpha)
+        return capped(weights, updates.base_weights, self.cap)
 
 
 def _relative_sizes(updates: RoundUpdates) -> Floats:

@@ -12,6 +12,8 @@ from poise.core.types import Floats, Setting
 from poise.core.weights import (
     Floor,
     by_columns,
+    capped,
+    check_cap,
     check_floor,
     check_k,
     extreme,
@@ -29,6 +31,7 @@ class _Extreme:
 
     k: int | float = 1
     floor: Floor = 0.0
+    cap: float | None = None
 
     needs = frozenset({"loss_before"})
     sign = 1.0
@@ -36,6 +39,7 @@ class _Extreme:
     def __post_init__(self) -> None:
         check_k(type(self).__name__, self.k)
         check_floor(type(self).__name__, self.floor)
+        check_cap(type(self).__name__, self.cap)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return the weighting with the floors of the clients that stay."""
@@ -47,7 +51,8 @@ class _Extreme:
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return equal weights for the k extreme losses."""
-        return extreme(self.sign * loss_gaps(self.floor, updates), self.k)
+        weights = extreme(self.sign * loss_gaps(self.floor, updates), self.k)
+        return capped(weights, updates.base_weights, self.cap)
 
 
 @part("weighting", "max")
@@ -62,6 +67,8 @@ class Max(_Extreme):
         floor: F_i*, the smallest loss a client can have: a number (0 for
             cross-entropy), ``"running_min"`` (the client's lowest loss so far), or one
             number per client.
+        cap: the largest share of the weight that one client can get, whatever loss it
+            reports; the others share the rest by their base weights. None for no cap.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -70,11 +77,14 @@ class Max(_Extreme):
     array([0., 1.])
     """
 
-    traits = WeightingTraits(
-        reads_updates=False,
-        larger_losses_count_more=True,
-        favours="have larger losses count more",
-    )
+    @property
+    def traits(self) -> WeightingTraits:
+        """Declare that larger losses count more, if nothing caps their weight."""
+        return WeightingTraits(
+            reads_updates=False,
+            larger_losses_count_more=self.cap is None,
+            favours="have larger losses count more",
+        )
 
 
 @part("weighting", "min")
@@ -86,6 +96,7 @@ class Min(_Extreme):
     Args:
         k: how many clients count, as in `Max`.
         floor: F_i*, as in `Max`.
+        cap: the largest share of the weight of one client, as in `Max`.
 
     Source: [Mansour 2022, §3.1].
 

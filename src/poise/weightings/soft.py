@@ -14,6 +14,8 @@ from poise.core.types import Floats, Setting
 from poise.core.weights import (
     Floor,
     by_columns,
+    capped,
+    check_cap,
     check_floor,
     floors_for,
     loss_gaps,
@@ -30,6 +32,7 @@ class _Soft:
 
     temperature: float
     floor: Floor = 0.0
+    cap: float | None = None
 
     needs = frozenset({"loss_before"})
     sign = 1.0
@@ -42,6 +45,7 @@ class _Soft:
             where="temperature",
         )
         check_floor(name, self.floor)
+        check_cap(name, self.cap)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return the weighting with the floors of the clients that stay."""
@@ -54,7 +58,8 @@ class _Soft:
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return the base weights times an exponential of the loss."""
         exponents = self.sign * loss_gaps(self.floor, updates) / self.temperature
-        return renormalised(updates.base_weights, exponents)
+        weights = renormalised(updates.base_weights, exponents)
+        return capped(weights, updates.base_weights, self.cap)
 
 
 @part("weighting", "soft-max")
@@ -69,6 +74,7 @@ class SoftMax(_Soft):
     Args:
         temperature: T > 0; 0.2 in [Mansour 2022].
         floor: F_i*, as in `Max`.
+        cap: the largest share of the weight of one client, as in `Max`.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -78,13 +84,17 @@ class SoftMax(_Soft):
     array([0.5, 0.5])
     """
 
-    traits = WeightingTraits(
-        reads_updates=False,
-        continuous=True,
-        larger_losses_count_more=True,
-        tilt=Tilt("loss", "temperature"),
-        favours="have larger losses count more",
-    )
+    @property
+    def traits(self) -> WeightingTraits:
+        """Declare the exponential of the loss, if nothing caps the weights."""
+        tilt = Tilt("loss", "temperature") if self.cap is None else None
+        return WeightingTraits(
+            reads_updates=False,
+            continuous=True,
+            larger_losses_count_more=self.cap is None,
+            tilt=tilt,
+            favours="have larger losses count more",
+        )
 
 
 @part("weighting", "soft-min")
@@ -96,6 +106,7 @@ class SoftMin(_Soft):
     Args:
         temperature: T > 0; 0.2 in [Mansour 2022].
         floor: F_i*, as in `Max`.
+        cap: the largest share of the weight of one client, as in `Max`.
 
     Source: [Mansour 2022, §3.1].
 
@@ -106,9 +117,14 @@ class SoftMin(_Soft):
     """
 
     sign = -1.0
-    traits = WeightingTraits(
-        reads_updates=False,
-        continuous=True,
-        tilt=Tilt("loss", "temperature"),
-        favours="have smaller losses count more",
-    )
+
+    @property
+    def traits(self) -> WeightingTraits:
+        """Declare the exponential of the loss, if nothing caps the weights."""
+        tilt = Tilt("loss", "temperature") if self.cap is None else None
+        return WeightingTraits(
+            reads_updates=False,
+            continuous=True,
+            tilt=tilt,
+            favours="have smaller losses count more",
+        )

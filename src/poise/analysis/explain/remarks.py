@@ -270,13 +270,21 @@ def _losses(context: ExplainContext) -> Iterator[Remark]:
     why = (
         f"clients that {favours}: κ = ω/p from {kappa[down]:.2g} (client {down}) to "
         f"{kappa[up]:.2g} (client {up}); {off:.0%} of the weight moves, "
-        f"χ² ≈ {theory.chi_squared(p, q):.3g}, {context.scheme.where}"
+        f"χ² ≈ {theory.chi_squared(p, q):.3g}, {context.scheme.where}; {_cap(inner)}"
     )
     yield Remark(
         f"{type(weighting).__name__} minimises a surrogate",
         why,
         _milder(context, inner),
     )
+
+
+def _cap(weighting: Weighting) -> str:
+    """How much of the weight a client can get by what it reports."""
+    cap = getattr(weighting, "cap", None)
+    if cap is None:
+        return "a client that reports a false loss can get the whole weight (no cap=)"
+    return f"no client gets more than {cap:.0%} of the weight (cap)"
 
 
 def _milder(context: ExplainContext, weighting: Weighting) -> str:

@@ -32,9 +32,16 @@ def headline(title: str, groups: Sequence[Group]) -> str:
         f"{_range(clients)} clients, {_range(rounds)} aggregations."
     )
     warning = ""
-    unfinished = [run for run in runs if run.meta.get("status") != "done" or run.damage]
+    ended = ("done", "diverged")
+    unfinished = [
+        run for run in runs if run.meta.get("status") not in ended or run.damage
+    ]
     if unfinished:
         warning = f'<p class="warning">{_unfinished(len(unfinished), len(runs))}</p>'
+    diverged = [run for run in runs if run.meta.get("status") == "diverged"]
+    if diverged:
+        words = f"{_count(len(diverged), 'run')} diverged: the last loss is far above the lowest."
+        warning += f'<p class="warning">{words}</p>'
     omniscient = sorted(
         {run.meta["omniscient"] for run in runs if "omniscient" in run.meta}
     )

@@ -99,17 +99,26 @@ def resume_runs(
     show_runs(runs, json)
 
 
+MOST_SEEDS = 10_000
+"""The longest range of seeds of one command."""
+
+
 def parse_seeds(text: str) -> list[int]:
     """Parse a list or a range of seeds.
 
     >>> parse_seeds("0..2"), parse_seeds("1,5")
     ([0, 1, 2], [1, 5])
     """
-    if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
+    if match := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text):
         first, last = map(int, match.groups())
+        if last - first >= MOST_SEEDS:
+            raise InvalidOption(
+                f"--seeds {text} is {last - first + 1} runs",
+                f"name at most {MOST_SEEDS} seeds",
+            )
         if first <= last:
             return list(range(first, last + 1))
-    elif re.fullmatch(r"\d+(,\d+)*", text):
+    elif re.fullmatch(r"\d{1,18}(,\d{1,18})*", text):
         seeds = [int(s) for s in text.split(",")]
         if len(set(seeds)) == len(seeds):
             return seeds
@@ -153,8 +162,15 @@ def show_runs(runs: list[Run], json: bool) -> None:
     summarise(runs)
     for run in runs:
         remark(str(run.path))
+        if run.meta["status"] == "diverged":
+            remark(f"  {_divergence(run)}")
         if run.meta.get("keep") == "unlearnable":
             remark(_kept_models(run))
+
+
+def _divergence(run: Run) -> str:
+    """The event that says how the run diverged."""
+    return [event for event in run.events if event.startswith("diverged: ")][-1]
 
 
 def _kept_models(run: Run) -> str:

@@ -173,7 +173,7 @@ class Reproduction:
             )
         if (folder / DATABASE).exists():
             existing = open_run(folder)
-            if existing.meta["status"] == "done":
+            if existing.meta["status"] in ("done", "diverged"):
                 return existing
             existing.close()
             return resume(folder)

@@ -51,6 +51,11 @@ class Flower:
         patience: seconds that a node may take for one assignment, including time
             offline.
         max_norm: longest update that the server accepts; None for any length.
+        max_ratio: longest update that the server accepts, as a multiple of the median
+            length of the updates in its round; inf for any length. It applies to
+            rounds with three or more updates. A client with more local steps than the
+            median client may send a longer update by that factor. A reported loss may
+            be ``max_ratio ** 2`` times the median loss of the round.
         time: ``real``: the clock uses the seconds that nodes really take, whatever
             durations it names; ``simulated``: the clock uses its own durations, as
             without nodes.
@@ -59,6 +64,7 @@ class Flower:
     patience: float = 600.0
     max_norm: float | None = None
     time: Literal["real", "simulated"] = "real"
+    max_ratio: float = 100.0
 
     @property
     def device(self) -> str:
@@ -72,6 +78,10 @@ class Flower:
         require(
             self.max_norm is None or self.max_norm > 0,
             f"Flower: max_norm must be above 0, not {self.max_norm}",
+        )
+        require(
+            self.max_ratio > 1,
+            f"Flower: max_ratio must be above 1, not {self.max_ratio}",
         )
         require(
             self.time in ("real", "simulated"),

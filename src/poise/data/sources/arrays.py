@@ -8,11 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from poise.core.arrays import array_of
 from poise.core.errors import InvalidOption, require, suggest
 from poise.core.rng import generator
 from poise.core.samples import Samples
 from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
+
+LARGEST = float(np.finfo(np.float32).max)
+MOST_CLASSES = 1_000_000
 
 Pair = tuple[ArrayLike, ArrayLike]
 
@@ -61,7 +65,7 @@ def arrays(
     count = _classes(labels, classes)
     owners = None
     if keys is not None:
-        owners = np.asarray(keys)
+        owners = array_of(keys, "keys")
         require(
             owners.shape == (len(x),),
             f"keys must be one per sample, ({len(x)},)",
@@ -111,20 +115,28 @@ def _pair(
         isinstance(data, tuple | list) and len(data) == 2,
         f"{name} must be a pair (x, y) of arrays",
     )
-    x = np.asarray(data[0])
-    y = np.asarray(data[1])
+    x = array_of(data[0], f"{name}: x")
+    y = array_of(data[1], f"{name}: y")
     require(
         x.ndim >= 1 and y.ndim == 1,
         f"{name}: x must be (n, …) and y (n,), not {x.shape} and {y.shape}",
     )
     require(len(x) == len(y), f"{name}: {len(x)} samples but {len(y)} labels")
     require(len(x) > 0, f"{name}: no samples")
+    require(x.size > 0, f"{name}: samples of shape {x.shape[1:]} have no entries")
     for letter, values in (("x", x), ("y", y)):
         numeric = values.dtype.kind in "biuf"
         require(numeric, f"{name}: {letter} must be numbers, not {values.dtype}")
         infinite = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
         row = int(np.argmax(infinite))
         require(not infinite.any(), f"{name}: {letter} is not finite in row {row}")
+        if values.dtype.kind == "f" and values.itemsize > 4:
+            largest = float(max(values.max(), -values.min()))
+            require(
+                largest <= LARGEST,
+                f"{name}: {letter} contains ±{largest:g}, too large for single precision",
+                "divide the values by a constant",
+            )
     return x, y
 
 
@@ -143,6 +155,17 @@ def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
         low >= 0,
         f"labels start at {low}",
         "classes are 0, 1, 2, …; use floats for regression",
+    )
+    require(
+        high < MOST_CLASSES,
+        f"there is a label {high}, and a task has at most {MOST_CLASSES} classes",
+        "number the classes 0, 1, 2, …; use floats for regression",
+    )
+    require(
+        classes is None
+        or (isinstance(classes, int | np.integer) and classes <= MOST_CLASSES),
+        f"classes = {classes!r} must be a whole number up to {MOST_CLASSES}",
+        where="classes",
     )
     require(
         classes is None or classes > high,
