@@ -135,3 +135,21 @@ def test_explain_adds_the_bias_of_a_run_folder(tmp_path: Path) -> None:
     before = explain_named(str(file)).warnings
     assert len(before) == len([w for w in before if "this run" not in w])
     assert any("budgeted is biased" in w for w in before)
+
+
+def test_a_table_with_groups_and_noise_levels_is_read() -> None:
+    """The sampler counts with weight decay: so does the account of the clients left out."""
+    fed = poise.federation("digits", clients=6, samples=200)
+    run = poise.train(
+        fed,
+        poise.task("logistic"),
+        poise.solvers.SGD(lr=0.02, steps=2, weight_decay=0.5),
+        poise.samplers.Budgeted(poise.samplers.Uniform(3)),
+        rounds=12,
+        keep="all",
+        unlearning=poise.unlearning.UnlearningPlan(
+            sigma=0.02, measured_groups=((0, 1),), sigmas=(0.02, 0.1)
+        ),
+    )
+    known = left_out(run)
+    assert np.allclose(known.psi, poise.unlearning.sensitivity(run)[-1])

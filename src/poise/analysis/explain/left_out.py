@@ -9,11 +9,12 @@ import numpy as np
 from poise import theory
 from poise.analysis.explain.remarks import Remark
 from poise.core.capabilities import LimitsSensitivity
+from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption
 from poise.core.sensitivity import MOVED, Psi
 from poise.core.types import Floats
 from poise.ledger.run import Run
-from poise.privacy.budget import Budget
+from poise.privacy.budget import Budget, UnlearningPlan
 from poise.training import experiment_of, parts_in
 from poise.training.limits import with_limit
 
@@ -82,7 +83,7 @@ def left_out(run: Run) -> LeftOut:
     parts = parts_in(experiment)
     declared = None
     if "unlearning" in experiment.tables:
-        declared = Budget.of(experiment.tables["unlearning"])
+        declared = UnlearningPlan.of(experiment.tables["unlearning"]).budget
     unlearnable = experiment.table("run").get("keep") == "unlearnable"
     default = Budget() if unlearnable else None
     sampler = with_limit(parts.sampler, declared, default)
@@ -94,7 +95,12 @@ def left_out(run: Run) -> LeftOut:
     importance = run.array("importance")
     if importance is None:
         raise InvalidOption("the run did not record p_i of its clients")
-    tracker = (declared or Budget()).tracker(parts.solver, parts.server, importance)
+    tracker = (declared or Budget()).tracker(
+        parts.solver,
+        parts.server,
+        importance=importance,
+        curvature=Curvature.recorded(run.meta),
+    )
     since = _out_since(run, tracker, sampler.limit)
     return LeftOut(
         sampler.limit,
