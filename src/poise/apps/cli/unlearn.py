@@ -199,6 +199,8 @@ def _guarantee_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     if not guarantee["promised"]:
         return [("guarantee", "none: this method gives no guarantee")]
     text = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
+    if "for" in guarantee:
+        text += f", for {guarantee['for']}"
     if document["grounds"]["not proved"]:
         text += ", as a heuristic"
     rows = [("guarantee", text)]
