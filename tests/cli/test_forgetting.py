@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.support import call, provable, run_into
+from faults.support import call, provable, run_into, small
 from poise.config.unlearn_request import parse_clients
 from poise.core.errors import InvalidOption
 
@@ -98,3 +98,14 @@ def test_a_declared_budget_is_what_is_promised(tmp_path: Path) -> None:
     )
     other = call("unlearn", run, "--clients", "2", "--epsilon", "5", *FAST)
     assert (other.code, "another guarantee" in other.err) == (2, True)
+
+
+def test_a_heuristic_is_called_one(tmp_path: Path) -> None:
+    run = run_into(small(rounds=4, keep='"unlearnable"'), tmp_path)
+    refused = call("unlearn", run, "--clients", "1", *FAST)
+    assert "L, the largest curvature of a client's loss, is unknown" in refused.err
+    done = call("unlearn", run, "--clients", "1", "--heuristic", *FAST)
+    assert done.code == 0, done.err
+    words = " ".join(done.out.split())
+    for said in ("not proved, as a heuristic: epsilon 10", "largest curvature"):
+        assert said in words, said

@@ -187,22 +187,27 @@ def _result_table(document: dict[str, Any]) -> Table:
             f"{result['score']}, unlearned clients",
             _number(result["on forgotten clients"]),
         )
-    if document["guarantee"]["promised"]:
+    if _has_bound(document["guarantee"]):
         for gap in document["grounds"]["not proved"]:
             table.add_row("not proved", gap)
     return table
 
 
+def _has_bound(guarantee: Mapping[str, Any]) -> bool:
+    """Whether the method has a bound, with or without a proof for this run."""
+    return guarantee["promised"] or "compared with" in guarantee
+
+
 def _guarantee_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     """The guarantee of a certificate in words."""
     guarantee = document["guarantee"]
-    if not guarantee["promised"]:
+    if not _has_bound(guarantee):
         return [("guarantee", "none: this method gives no guarantee")]
     text = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
     if "for" in guarantee:
         text += f", for {guarantee['for']}"
     if document["grounds"]["not proved"]:
-        text += ", as a heuristic"
+        text = f"not proved, as a heuristic: {text}"
     rows = [("guarantee", text)]
     composed = guarantee.get("composed epsilon", 0.0)
     if composed > guarantee["epsilon"] * (1 + 1e-9):
