@@ -89,6 +89,11 @@ class Federation:
         return self.source.train.shape
 
     @property
+    def public_mean(self) -> str:
+        """The public image that is subtracted from every sample; empty if none is."""
+        return self.source.public_mean
+
+    @property
     def on_demand(self) -> bool:
         """Whether clients are computed on demand and may share samples."""
         return not isinstance(self.holdings, StoredHoldings)

@@ -31,6 +31,8 @@ def describe(fed: Federation) -> str:
         lines.append(
             f"own test samples: {len(fed.client_tests[1].flat):,} over all clients"
         )
+    if fed.public_mean:
+        lines.append(f"centred: minus the {fed.public_mean}")
     lines += [f"corrupted: {corruption}" for corruption in fed.corruptions]
     if fed.source.notes:
         lines.append(f"note: {fed.source.notes}")

@@ -14,7 +14,7 @@ from poise.core.errors import DataError, InvalidOption, require, suggest
 from poise.core.samples import Samples
 from poise.data.catalogue import CIFAR10_ARCHIVE, CIFAR10_SUBSET
 from poise.data.files import check, check_labels, home, locate, read_npz
-from poise.data.sources.images import image_pools
+from poise.data.sources.images import image_pools, public_mean
 from poise.data.sources.source import Source
 
 _RECORD = 1 + 3 * 32 * 32
@@ -31,8 +31,8 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     """CIFAR-10, 32x32 colour images of ten classes.
 
     Args:
-        normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per
-            channel).
+        normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1), ``standard`` (per
+            channel) or ``centred`` (x/255 minus the mean test image).
         version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000
             and 400 of each class), or ``auto`` (the full set if its archive is present,
             else the subset). The notes of the source name the version.
@@ -62,7 +62,13 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
     train, test = _pools(home("cifar10", [file]), version, normalize, size)
     smaller = "" if size == 32 else f"; images reduced to {size}x{size}"
-    return Source("cifar10", train, test, notes=_NOTES[version] + smaller)
+    return Source(
+        "cifar10",
+        train,
+        test,
+        notes=_NOTES[version] + smaller,
+        public_mean=public_mean(normalize),
+    )
 
 
 @lru_cache(maxsize=2)

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from poise.core.rng import generator
-from poise.data.sources.images import image_pools
+from poise.data.sources.images import image_pools, public_mean
 from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
 
@@ -20,8 +20,8 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     always the same for a given share.
 
     Args:
-        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1) or ``standard`` (per
-            training set).
+        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1), ``standard`` (per
+            training set) or ``centred`` (x/16 minus the mean test image).
         test_share: the held-out share of each class.
 
     >>> source = digits()
@@ -43,4 +43,10 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
         normalize=normalize,
     )
     held_out_pool = test_pool if test.any() else None
-    return Source("digits", train_pool, held_out_pool, notes="scikit-learn digits")
+    return Source(
+        "digits",
+        train_pool,
+        held_out_pool,
+        notes="scikit-learn digits",
+        public_mean=public_mean(normalize),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from poise.data.catalogue import FASHION_MNIST
 from poise.data.files import home
 from poise.data.sources.idx import idx_pools
+from poise.data.sources.images import public_mean
 from poise.data.sources.source import Source
 
 
@@ -12,7 +13,8 @@ def fashion_mnist(normalize: str = "unit") -> Source:
     """Fashion-MNIST, 60,000 + 10,000 images of 28x28, 7,000 of each class.
 
     Args:
-        normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` (per training set).
+        normalize: ``unit`` (x/255), ``symmetric``, ``standard`` (per training set) or
+            ``centred`` (x/255 minus the mean test image).
 
     >>> fashion_mnist().train.shape                                           # doctest: +NEEDS_DATA
     (1, 28, 28)
@@ -22,4 +24,10 @@ def fashion_mnist(normalize: str = "unit") -> Source:
     train, test = idx_pools(
         home("fashion-mnist", FASHION_MNIST), FASHION_MNIST, normalize
     )
-    return Source("fashion-mnist", train, test, notes="Fashion-MNIST, official files")
+    return Source(
+        "fashion-mnist",
+        train,
+        test,
+        notes="Fashion-MNIST, official files",
+        public_mean=public_mean(normalize),
+    )

@@ -14,6 +14,7 @@ from poise.core.types import Ints
 from poise.data.catalogue import MNIST, WRITERS
 from poise.data.files import check, home, read_idx
 from poise.data.sources.idx import idx_pools
+from poise.data.sources.images import public_mean
 from poise.data.sources.source import Source
 
 _COLUMNS = {"series": 1, "writer": 2}
@@ -28,8 +29,8 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     set.
 
     Args:
-        normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` ((x -
-            0.1307)/0.3081).
+        normalize: ``unit`` (x/255), ``symmetric``, ``standard`` ((x -
+            0.1307)/0.3081) or ``centred`` (x/255 minus the mean test image).
         by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or
             ``series`` (NIST's hsf 0, employees, and hsf 4, high-school students).
 
@@ -48,7 +49,13 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     folder = home("mnist", MNIST)
     train, test = idx_pools(folder, MNIST, normalize)
     if by is None:
-        return Source("mnist", train, test, notes="MNIST, official files")
+        return Source(
+            "mnist",
+            train,
+            test,
+            notes="MNIST, official files",
+            public_mean=public_mean(normalize),
+        )
     owners = _owners(home("mnist", [WRITERS]), by, train.labels)
     numbers, keys = np.unique(owners, return_inverse=True)
     return Source(
@@ -59,6 +66,7 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
         key_names=tuple(f"{by}/{number}" for number in numbers),
         client_test_share=0.2,
         notes=f"MNIST, official files, {by} of each digit from QMNIST",
+        public_mean=public_mean(normalize),
     )
 
 

@@ -30,6 +30,8 @@ class Source:
         client_test_share: share of each natural client's samples to hold out as its own
             test set.
         notes: facts about this copy of the data that readers of results must know.
+        public_mean: the public image that is subtracted from every sample; empty if
+            none is.
 
     >>> import torch
     >>> pool = Samples(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), classes=1)
@@ -47,6 +49,7 @@ class Source:
     key_names: tuple[str, ...] = ()
     client_test_share: float = 0.0
     notes: str = ""
+    public_mean: str = ""
 
     def __post_init__(self) -> None:
         require(len(self) > 0, f"{self.name}: no training samples are left")

@@ -15,7 +15,7 @@ from poise.core.samples import Samples
 from poise.core.types import Ints
 from poise.data.catalogue import USPS_INTEGERS, USPS_LIBSVM
 from poise.data.files import check, check_labels, home, locate, read_npz
-from poise.data.sources.images import image_pools
+from poise.data.sources.images import image_pools, public_mean
 from poise.data.sources.source import Source
 
 _SIZES = {"train": 7291, "test": 2007}
@@ -29,8 +29,8 @@ def usps(normalize: str = "unit") -> Source:
     ``1000 (v + 1)``, 0 … 2000.
 
     Args:
-        normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or
-            ``standard``.
+        normalize: ``unit`` (x/2000), ``symmetric`` (the published values), ``standard``
+            or ``centred`` (x/2000 minus the mean test image).
 
     >>> usps().train.shape                                                    # doctest: +NEEDS_DATA
     (1, 16, 16)
@@ -43,7 +43,13 @@ def usps(normalize: str = "unit") -> Source:
         train, test = _from_libsvm(published, normalize)
     else:
         train, test = _from_integers(compact or home("usps", USPS_LIBSVM), normalize)
-    return Source("usps", train, test, notes="USPS, 16x16")
+    return Source(
+        "usps",
+        train,
+        test,
+        notes="USPS, 16x16",
+        public_mean=public_mean(normalize),
+    )
 
 
 @lru_cache(maxsize=2)
