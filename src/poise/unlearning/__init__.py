@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.empirical_checks import examine
     from poise.unlearning.ledger_sensitivity import sensitivity
+    from poise.unlearning.membership_inference import membership_auc
     from poise.unlearning.preview import preview
     from poise.unlearning.privacy_accounting import privacy_spent
+    from poise.unlearning.relearning import rounds_to_relearn
     from poise.unlearning.verification import verify
 
 _MODULES = {
@@ -22,9 +24,11 @@ _MODULES = {
     "UnlearningPlan": "poise.privacy.budget",
     "epsilon_at": "poise.privacy.gaussian",
     "examine": "poise.unlearning.empirical_checks",
+    "membership_auc": "poise.unlearning.membership_inference",
     "preview": "poise.unlearning.preview",
     "privacy_curve": "poise.privacy.gaussian",
     "privacy_spent": "poise.unlearning.privacy_accounting",
+    "rounds_to_relearn": "poise.unlearning.relearning",
     "sensitivity": "poise.unlearning.ledger_sensitivity",
     "sensitivity_budget": "poise.privacy.gaussian",
     "verify": "poise.unlearning.verification",
@@ -35,9 +39,11 @@ __all__ = [
     "UnlearningPlan",
     "epsilon_at",
     "examine",
+    "membership_auc",
     "preview",
     "privacy_curve",
     "privacy_spent",
+    "rounds_to_relearn",
     "sensitivity",
     "sensitivity_budget",
     "verify",
