@@ -34,6 +34,7 @@ TABLES: dict[str, Any] = {
             "min_rounds": 4,
             "max_rounds": 8,
             "sigma": 0.02,
+            "noise": "seeded",
         },
     },
     "arms": {
@@ -169,6 +170,35 @@ def test_training_ends_at_the_target(tmp_path: Path) -> None:
     assert score(run, "training") == 4  # min_rounds, since any accuracy will do
 
 
+def test_a_whole_training_has_all_its_rounds(tmp_path: Path) -> None:
+    """Training goes past the target; retraining still ends at it."""
+    requests = {
+        **TABLES["base"]["requests"],
+        "target": 0.0,
+        "whole_training": True,
+    }
+    whole = preset(base={**TABLES["base"], "requests": requests})
+    _, _, _, run = next(iter(whole.runs(tmp_path, SILENT)))
+    assert score(run, "training") == 12
+    assert score(run, "retraining") == 2 * 4
+    again = next(iter(whole.runs(tmp_path, SILENT)))[-1]
+    assert again.digest == run.digest
+
+
+def test_whole_trainings_are_shared_whatever_the_target() -> None:
+    requests = {**TABLES["base"]["requests"], "whole_training": True}
+    cells = {"low": {}, "high": {"requests": {"target": 0.9}}}
+    whole = preset(base={**TABLES["base"], "requests": requests}, cells=cells)
+    assert whole.training_of("high", "sifu") == "low"
+
+
+def test_promised_is_the_share_of_proved_requests(
+    runs: dict[tuple[str, str], list[Run]],
+) -> None:
+    assert score(runs["", "scratch"][0], "promised") == 1
+    assert score(runs["", "fine-tune"][0], "promised") == 0
+
+
 def test_cells_that_only_ask_for_others_share_a_training_too() -> None:
     cells = {f"class-{k}": {"requests": {"clients": [[k, k + 10]]}} for k in range(3)}
     some = preset(cells={**cells, "longer": {"requests": {"target": 0.9}}})
@@ -209,6 +239,8 @@ def test_a_table_of_requests_is_checked() -> None:
         Requests.of({"clients": [[1]], "taget": 0.5})
     with pytest.raises(InvalidOption, match="has no clients"):
         Requests.of({"target": 0.5})
+    with pytest.raises(InvalidOption, match="whole_training = 'yes' is not true"):
+        Requests.of({"clients": [[1]], "target": 0.5, "whole_training": "yes"})
 
 
 def test_the_page_has_claims_and_bars(

@@ -14,7 +14,7 @@ from torch import nn
 
 from poise.core.batches import Batch, BatchPlan
 from poise.core.curvature import ConvexKind, Curvature
-from poise.core.errors import InvalidOption
+from poise.core.errors import InvalidOption, require
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
@@ -243,6 +243,21 @@ class SampleOracle:
             for k in range(len(rows))
         ]
         return np.array([s["loss"] for s in sums]) / data.sizes
+
+    def sample_losses(self, theta: Vector, shards: Shards) -> Floats:
+        """Return the loss of a model on each sample of these shards, in their order."""
+        self.kernel.begin()
+        values = [np.zeros(0)]
+        for a, b in _blocks(len(shards.rows), self.kernel.block):
+            x, y = self._here(*shards.take(torch.arange(a, b)))
+            losses = self.loss(self.kernel.outputs(theta, x), y)
+            require(
+                losses.dim() > 0,
+                "the task's loss returns one mean, not one value per sample",
+                "return one loss per sample",
+            )
+            values.append(losses.detach().double().cpu().numpy())
+        return np.concatenate(values)
 
     def measure(
         self,

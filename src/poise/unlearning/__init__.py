@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from poise.unlearning.empirical_checks import examine
     from poise.unlearning.groups import group_sensitivity
     from poise.unlearning.ledger_sensitivity import sensitivity
+    from poise.unlearning.membership_inference import membership_auc
     from poise.unlearning.privacy_accounting import privacy_spent
+    from poise.unlearning.relearning import rounds_to_relearn
     from poise.unlearning.verification import verify
 
 _MODULES = {
@@ -24,9 +26,11 @@ _MODULES = {
     "epsilon_at": "poise.privacy.gaussian",
     "examine": "poise.unlearning.empirical_checks",
     "group_sensitivity": "poise.unlearning.groups",
+    "membership_auc": "poise.unlearning.membership_inference",
     "preview": "poise.unlearning.cost_preview",
     "privacy_curve": "poise.privacy.gaussian",
     "privacy_spent": "poise.unlearning.privacy_accounting",
+    "rounds_to_relearn": "poise.unlearning.relearning",
     "sensitivity": "poise.unlearning.ledger_sensitivity",
     "sensitivity_budget": "poise.privacy.gaussian",
     "verify": "poise.unlearning.verification",
@@ -38,9 +42,11 @@ __all__ = [
     "epsilon_at",
     "examine",
     "group_sensitivity",
+    "membership_auc",
     "preview",
     "privacy_curve",
     "privacy_spent",
+    "rounds_to_relearn",
     "sensitivity",
     "sensitivity_budget",
     "verify",

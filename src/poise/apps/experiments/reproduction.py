@@ -13,7 +13,8 @@ A preset is a TOML file with these keys:
                                   cells.NAME.* for one cell
     [scales.NAME] leaves_out      cells and arms that the scale does not have
     [base.requests]               unlearning requests after the training (`Requests`); also in
-                                  cells, arms and scales
+                                  cells, arms and scales; whole_training = true trains for all
+                                  rounds of [run], not only until the target
     [[expected]]                  cell, arm, score, paper: the published figure, as a number or an
                                   interval
     also = [...]                  more scores to show
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from poise.apps.experiments.unlearning_arms import (
+    WHOLE_TRAINING,
     Observe,
     Requests,
     fulfil_all,
@@ -227,7 +229,10 @@ def presets() -> list[str]:
 def _training_tables(experiment: Experiment) -> dict[str, Any]:
     """The tables that the training depends on: all but the method and the budget of requests."""
     requests = experiment.tables.get("requests", {})
-    goal = {key: requests[key] for key in ("target", "min_rounds") if key in requests}
+    keys: tuple[str, ...] = ("target", "min_rounds")
+    if requests.get(WHOLE_TRAINING):
+        keys = (WHOLE_TRAINING,)
+    goal = {key: requests[key] for key in keys if key in requests}
     return {**experiment.tables, "requests": goal}
 
 

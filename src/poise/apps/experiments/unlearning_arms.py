@@ -34,8 +34,10 @@ REQUEST_KEYS = [
     for name in options_of(UnlearnRequest)
     if name not in ("measure_forgotten", "out")
 ]
-"""The keys of the table [requests]: all options of a request except
-``measure_forgotten`` and ``out``."""
+"""Options of a request in the table [requests]: all except ``measure_forgotten`` and ``out``."""
+
+WHOLE_TRAINING = "whole_training"
+"""The key of [requests] by which training has all its rounds, also beyond the target."""
 
 SCORES = (
     "retraining",
@@ -44,32 +46,61 @@ SCORES = (
     "restart",
     "kept",
     "reached",
+    "promised",
     "training",
 )
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The table [requests]: unlearning requests in order, with the same options."""
+    """The table [requests]: unlearning requests in order, with the same options.
+
+    Args:
+        requests: the requests.
+        whole_training: training has all rounds of [run]; otherwise it ends at the
+            target, but not before ``min_rounds``, as retraining does.
+    """
 
     requests: tuple[UnlearnRequest, ...]
+    whole_training: bool = False
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
         """The requests of a preset; its key ``clients`` has one list of clients per request."""
-        check_keys(table, REQUEST_KEYS, "[requests]")
+        check_keys(table, [*REQUEST_KEYS, WHOLE_TRAINING], "[requests]")
         for key in ("clients", "target"):
             require(key in table, f"[requests] has no {key}", where=key)
-        options = {key: value for key, value in table.items() if key != "clients"}
+        whole = table.get(WHOLE_TRAINING, False)
+        require(
+            isinstance(whole, bool),
+            f"[requests] whole_training = {whole!r} is not true or false",
+            where=WHOLE_TRAINING,
+        )
+        own = ("clients", WHOLE_TRAINING)
+        options = {key: value for key, value in table.items() if key not in own}
         requests = [
             UnlearnRequest(clients=tuple(clients), measure_forgotten=True, **options)
             for clients in table["clients"]
         ]
-        return cls(tuple(requests))
+        return cls(tuple(requests), whole)
 
-    def goal(self, stop: Callable[[], bool]) -> Goal:
-        """When training ends: at the target, but not before ``min_rounds``, as in retraining."""
-        return Goal(self.requests[0], ACCURACY, stop)
+    def goal(self, stop: Callable[[], bool]) -> TrainingGoal:
+        """When training ends."""
+        return TrainingGoal(
+            self.requests[0], ACCURACY, stop, whole_training=self.whole_training
+        )
+
+
+@dataclass
+class TrainingGoal(Goal):
+    """Decides when training ends: at the target, or only with its last round."""
+
+    whole_training: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether training may end before its last round."""
+        return not self.whole_training and super().met
 
 
 def trained(
@@ -157,6 +188,8 @@ def score_of_requests(run: Run, kind: str, rest: str) -> float:
     - ``kept``: that number as a share of the aggregations behind the model before the
       request (mean).
     - ``reached``: the share of requests that reached the target.
+    - ``promised``: the share of requests whose certificate promises its guarantee: the
+      method has one, and nothing is listed as not proved.
     - ``training``: aggregations of the training.
     """
     documents = certificates(run)
@@ -187,6 +220,8 @@ def _values(documents: Sequence[Mapping[str, Any]], kind: str) -> list[float]:
             shares.append(depth / before)
             before = depth + int(certificate["result"]["rounds"])
         return shares
+    if kind == "promised":
+        return [float(c["guarantee"]["promised"]) for c in documents]
     key = {
         "retraining": "rounds",
         "forgotten": "on forgotten clients",
