@@ -248,7 +248,7 @@ class SampleOracle:
         """Return the loss of a model on each sample of these shards, in their order."""
         self.kernel.begin()
         values = [np.zeros(0)]
-        for a, b in _blocks(len(shards.rows), self.kernel.block):
+        for a, b in blocks(len(shards.rows), self.kernel.block):
             x, y = self._here(*shards.take(torch.arange(a, b)))
             losses = self.loss(self.kernel.outputs(theta, x), y)
             require(
