@@ -209,4 +209,4 @@ def test_requests_restart_half_way() -> None:
 def test_the_hashes_cover_every_table_of_a_certificate() -> None:
     from poise.unlearning.verification import TABLES as EXAMINED
 
-    assert {*TABLES, "evidence"} == set(EXAMINED)
+    assert {*TABLES, "evidence", "poise"} == set(EXAMINED)

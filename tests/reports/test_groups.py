@@ -81,9 +81,8 @@ def test_damaged_experiment_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "r" / "experiment.toml").write_text("[solver\n", encoding="utf-8")
     with pytest.raises(LedgerError, match=r"r is not TOML"):
         group_runs([run])
-    (tmp_path / "r" / "experiment.toml").unlink()
-    with pytest.raises(LedgerError, match="cannot read the experiment file"):
-        group_runs([run])
+    (tmp_path / "r" / "experiment.toml").unlink()  # the ledger has a copy
+    assert len(group_runs([run])) == 1
 
 
 def test_a_group_without_runs_is_refused() -> None:

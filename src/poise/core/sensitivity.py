@@ -62,11 +62,11 @@ class Psi:
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
     >>> for n in range(2):
-    ...     contribution = Contribution(3, n, 0, 1, 1, 2, 9, 1)
-    ...     moved = {"moved": np.ones(1)}
-    ...     _ = psi.add(Record(n, 0.0, (contribution,), {}, 0, 0, measurements=moved))
+    ...     cohort = tuple(Contribution(i, n, 0, 1, 0.5, 2, 9, 1) for i in (3, 4))
+    ...     moved = {"moved": np.ones(2)}
+    ...     _ = psi.add(Record(n, 0.0, cohort, {}, 0, 0, measurements=moved))
     >>> psi.values
-    {3: 1.5}
+    {3: 1.5, 4: 1.5}
     """
 
     decay: float = 1.0

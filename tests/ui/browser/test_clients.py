@@ -72,9 +72,11 @@ def test_every_page_is_drawn_and_fits(
 
 
 def ask(page: Any, **options: str) -> None:
-    """Fill the form, and ask what it would cost."""
+    """Fill the form, with noise from the run's seed, and ask what it would cost."""
     for name, value in options.items():
         page.fill(f"#request input[name={name}]", value)
+    seeded = "#request input[name=seeded_noise]"  # folded away at first
+    page.eval_on_selector(seeded, "box => { box.checked = true }")
     page.get_by_role("button", name="Show the cost").click()
 
 
@@ -83,7 +85,8 @@ def test_the_form_does_what_the_command_does(
     console: Start, visit: Open, drawn: Any, picture: Any, runs: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(runs / "past" / "seed-0", tmp_path / "twin")
-    said = shell("unlearn", tmp_path / "twin", "--clients", "4", *FAST, "--json")
+    flags = ("--clients", "4", "--seeded-noise", "--json")
+    said = shell("unlearn", tmp_path / "twin", *FAST, *flags)
     assert said.code == 0, said.err
     options = {"clients": "4", "min_rounds": "2", "max_rounds": "4", "target": "2"}
     page = visit(f"{console(runs)}/unlearning/past/seed-0")
