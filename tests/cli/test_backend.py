@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -78,9 +77,10 @@ def test_workers_change_nothing(here: Path) -> None:
         assert (one.model == two.model).all()
 
 
-def test_ray_without_ray_says_how_to_get_it(here: Path) -> None:
-    if find_spec("ray"):
-        pytest.skip("the extra [ray] is installed")
+def test_ray_without_ray_says_how_to_get_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails
     outcome = call("run", "exp.toml", "--backend", "ray")
     assert (outcome.code, "pip install 'poise[ray]'" in outcome.err) == (2, True)
 
