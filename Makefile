@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test test-all test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions house mutants clean
+.PHONY: demo test test-all test-nodes check lock docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions house mutants clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -18,17 +18,17 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui,dev]'
 	@touch $(READY)
 
-# The tests of real nodes, clusters, exports and the documentation need these extras too.
+# The tests of real nodes, clusters, exports, own data and the documentation need these extras.
 $(EXTRAS): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,ui,tensorboard,mlflow,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,ui,tensorboard,mlflow,onnx,wandb,optuna,pandas,polars,datasets,images,torchmetrics,docs,dev]'
 	@touch $(READY) $(EXTRAS)
 
 $(SITE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $(SITE)
 
-demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
+demo: $(READY)   ## six questions to 50 unequal clients, in a minute, offline; writes report.html
 	$(BIN)/poise demo
 
 # One thread per process: test processes with two threads each only compete for the cores.
@@ -49,6 +49,9 @@ check: $(READY)  ## lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+lock: $(READY)   ## write the versions and hashes of all dependencies anew: requirements.lock and requirements-dev.lock
+	$(BIN)/python tools/lock.py
+
 house: $(READY)  ## count the habits that make src hard to read, beside three code bases that read well
 	$(BIN)/python tools/house.py
 
@@ -59,6 +62,9 @@ bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; wr
 	$(BIN)/python benchmarks/foundation.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/durability.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/kernels.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/optimizers.py
 
 hospitals: $(EXTRAS) ## four hospitals on real nodes of this machine; needs the data set heart-disease
 	$(BIN)/python examples/hospitals/run.py

@@ -2,6 +2,10 @@
 
 import doctest
 import os
+import subprocess
+import sys
+import tempfile
+import warnings
 from collections import Counter
 from importlib import import_module
 from importlib.util import find_spec
@@ -62,3 +66,44 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     if isinstance(report.longrepr, tuple):
         reason = report.longrepr[2]
     return " ".join(reason.removeprefix("Skipped: ").split())
+
+
+def pytest_configure() -> None:
+    """Sign with a key of the tests, not with the user's key."""
+    if "POISE_KEYS" not in os.environ:
+        os.environ["POISE_KEYS"] = tempfile.mkdtemp(prefix="poise-keys-")
+    from poise.evidence.keys import signing_key
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it made a key
+        signing_key()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test marked ``fresh_process`` in a process of its own.
+
+    torch.export fails in a process whose symbols of sympy were made by other tests.
+    """
+    marked = pyfuncitem.get_closest_marker("fresh_process") is not None
+    if not marked or "POISE_FRESH_PROCESS" in os.environ:
+        return None
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
+    done = subprocess.run(
+        [*command, pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, "POISE_FRESH_PROCESS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True

@@ -18,12 +18,13 @@ def plain_loop(
     steps: int,
     batch: int,
     lr: float,
+    optimizer: type[torch.optim.Optimizer] = torch.optim.SGD,
 ) -> dict[str, torch.Tensor]:
     """One round as a PyTorch user writes it first: copy the model, loop over batches, average."""
     results = []
     for x, y in clients:
         local = copy.deepcopy(model)
-        optimiser = torch.optim.SGD(local.parameters(), lr=lr)
+        optimiser = optimizer(local.parameters(), lr=lr)  # type: ignore[call-arg]
         order = torch.randperm(len(x))
         for k in range(steps):
             rows = order[k * batch : (k + 1) * batch]

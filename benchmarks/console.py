@@ -24,7 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import numpy as np
 import torch
@@ -133,8 +133,10 @@ def write_runs(root: Path, runs: int, rounds: int, clients: int) -> None:
 
 
 @contextmanager
-def console(root: Path) -> Iterator[tuple[str, int, float]]:
-    """``poise ui`` as a process: address, process id, and the seconds until its first answer."""
+def console(root: Path) -> Iterator[tuple[str, str, int, float]]:
+    """``poise ui`` as a process: address, link with the token, process id, and the seconds until
+    its first answer.
+    """
     began = time.perf_counter()
     command = [sys.executable, "-m", "poise", "ui", str(root), "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -142,15 +144,22 @@ def console(root: Path) -> Iterator[tuple[str, int, float]]:
     try:
         found = re.search(r"http://\S+", server.stderr.readline())
         assert found is not None
-        asked(found[0] + "unlock")
-        yield found[0], server.pid, time.perf_counter() - began
+        home = found[0].partition("?")[0]
+        asked(home + "unlock")
+        start = time.perf_counter() - began
+        asked(found[0].replace("/?", "/unlock?"))  # logs in
+        yield home, found[0], server.pid, start
     finally:
         server.terminate()
         server.wait(20)
 
 
+browser = build_opener(HTTPCookieProcessor())
+"""Keeps the cookie of the console."""
+
+
 def asked(address: str) -> bytes:
-    with urlopen(address, timeout=120) as answer:
+    with browser.open(address, timeout=120) as answer:
         return bytes(answer.read())
 
 
@@ -176,7 +185,7 @@ def run_page(home: str, name: str) -> int:
     return sum(map(len, answers))
 
 
-def in_browser(home: str, name: str) -> dict[str, float] | None:
+def in_browser(home: str, link: str, name: str) -> dict[str, float] | None:
     """Seconds until the list is shown, until the first figures of a run are drawn, and until all
     are.
     """
@@ -189,7 +198,7 @@ def in_browser(home: str, name: str) -> dict[str, float] | None:
             executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        listed = timed(lambda: page.goto(home))
+        listed = timed(lambda: page.goto(link))
         began = time.perf_counter()
         page.goto(f"{home}run/{quote(name)}")
         page.locator("[data-src][data-drawn]").first.wait_for(timeout=120_000)
@@ -210,7 +219,7 @@ def measured(runs: int, rounds: int, clients: int) -> str:
         root = Path(folder)
         write_runs(root, runs, rounds, clients)
         size = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 1e9
-        with console(root) as (home, pid, start):
+        with console(root) as (home, link, pid, start):
             empty = memory(pid)
             cold, warm = timed(lambda: asked(home)), timed(lambda: asked(home))
             names = [line["name"] for line in json.loads(asked(f"{home}api/runs"))]
@@ -228,8 +237,9 @@ def measured(runs: int, rounds: int, clients: int) -> str:
                     asked(f"{home}api/compare/figures?{query}"),
                 )
             )
-            drawn, most = in_browser(home, names[20 % len(names)]), memory(pid, "VmHWM")
-    browser = (
+            drawn = in_browser(home, link, names[20 % len(names)])
+            most = memory(pid, "VmHWM")
+    words = (
         ""
         if drawn is None
         else f"""
@@ -256,7 +266,7 @@ every time ({size:.1f} GB of ledgers); each time was measured once.
 | server memory at start | {empty:.0f} MB | |
 | after the list and {len(some) + 2} runs | {after:.0f} MB | bounded |
 | maximum, including the comparison | {most:.0f} MB | bounded |
-{browser}"""
+{words}"""
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from page import put
 
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction
 from poise.apps.experiments.unlearning_arms import certificates
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from poise.unlearning import examine, membership_auc, rounds_to_relearn
 from poise.unlearning.histories import CERTIFICATE
 

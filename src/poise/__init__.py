@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from poise._version import __version__
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
         clocks,
         exports,
         graph,
+        metrics,
         personal,
+        plot,
         recipes,
         samplers,
         servers,
@@ -40,10 +43,12 @@ if TYPE_CHECKING:
         weightings,
     )
     from poise.analysis.explain import explain
+    from poise.apps.experiments.sweep_results import Sweep, open_sweep
+    from poise.apps.experiments.sweeping import sweep
     from poise.auditing.audit import audit
     from poise.core.errors import PoiseError
     from poise.data import federation
-    from poise.ledger.run import Run, open_run
+    from poise.results import Run, load, open_run
     from poise.tasks import Task, quadratics, ridge, task
     from poise.training import resume, train
     from poise.unlearning.operation import unlearn
@@ -52,17 +57,21 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "PoiseError": "poise.core.errors",
-    "Run": "poise.ledger.run",
+    "Run": "poise.results",
+    "Sweep": "poise.apps.experiments.sweep_results",
     "Task": "poise.tasks",
     "audit": "poise.auditing.audit",
     "explain": "poise.analysis.explain",
     "federation": "poise.data",
-    "open_run": "poise.ledger.run",
+    "load": "poise.results",
+    "open_run": "poise.results",
     "open_shards": "poise.unlearning.shards",
+    "open_sweep": "poise.apps.experiments.sweep_results",
     "quadratics": "poise.tasks",
     "resume": "poise.training",
     "ridge": "poise.tasks",
     "shards": "poise.unlearning.shard_training",
+    "sweep": "poise.apps.experiments.sweeping",
     "task": "poise.tasks",
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",
@@ -75,7 +84,9 @@ _PACKAGES = {
     "clocks",
     "exports",
     "graph",
+    "metrics",
     "personal",
+    "plot",
     "recipes",
     "samplers",
     "servers",
@@ -89,6 +100,7 @@ _PACKAGES = {
 __all__ = [
     "PoiseError",
     "Run",
+    "Sweep",
     "Task",
     "__version__",
     "aggregators",
@@ -101,9 +113,13 @@ __all__ = [
     "exports",
     "federation",
     "graph",
+    "load",
+    "metrics",
     "open_run",
     "open_shards",
+    "open_sweep",
     "personal",
+    "plot",
     "quadratics",
     "recipes",
     "resume",
@@ -112,6 +128,7 @@ __all__ = [
     "servers",
     "shards",
     "solvers",
+    "sweep",
     "task",
     "testing",
     "theory",
@@ -124,10 +141,17 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        return getattr(importlib.import_module(_MODULE_OF[name]), name)
+        return getattr(_imported(_MODULE_OF[name]), name)
     if name in _PACKAGES:
-        return importlib.import_module(f"poise.{name}")
+        return _imported(f"poise.{name}")
     raise AttributeError(f"module 'poise' has no attribute {name!r}")
+
+
+def _imported(module: str) -> ModuleType:
+    from poise.core.collector import imports
+
+    with imports():
+        return importlib.import_module(module)
 
 
 def __dir__() -> list[str]:

@@ -27,6 +27,7 @@ from poise.apps.deploy.programs import supernode
 from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import Experiment, load, parse
 from poise.core.errors import PoiseError
+from poise.evidence.countersign import node_keys, signed_contributions
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [
@@ -42,6 +43,20 @@ def both(
     """The run on nodes, and the same one here."""
     there = jobs.run_deployed(experiment, deployed.path, out, **more)[0]
     return there, run_experiment(experiment, None)[0]
+
+
+def test_a_rule_ends_a_run_on_nodes_after_the_same_round(
+    deployed: Deployment, tmp_path: Path
+) -> None:
+    longer = TEXT.replace("rounds = 2", "rounds = 5")
+    accuracy = run_experiment(parse(longer), None)[0].metric("accuracy")
+    bound = float(accuracy[:2].max() + accuracy[2]) / 2  # met after three rounds
+    assert accuracy[:2].max() < bound < accuracy[2]
+    text = longer.replace("[run]", f'[run]\nstop_when = "accuracy >= {bound}"')
+    there, here = both(deployed, tmp_path / "out", parse(text))
+    assert (there.rounds, here.rounds) == (3, 3)
+    assert there.ending == here.ending
+    assert there.meta["status"] == "done"
 
 
 def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) -> None:
@@ -66,9 +81,25 @@ def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) ->
         "nonce",
         "occurrences",
         "samples",
+        "signature",
         "steps",
         "versions",
     }
+
+
+def test_every_node_signs_what_it_contributes(
+    deployed: Deployment, first: First
+) -> None:
+    run = first.run
+    keys = node_keys(deployed.path)
+    signed = signed_contributions(run.path, keys)
+    contributed = {
+        (int(c["client"]), int(c["version"]), int(c["occurrence"]))
+        for c in run.contributions
+    }
+    assert contributed <= signed
+    known = json.loads(run.meta["node keys"])
+    assert known == {str(c): key.fingerprint for c, key in keys.items()}
 
 
 def test_a_policy_refusal_reaches_the_server_in_words(

@@ -14,6 +14,7 @@ from backends import dishonest
 from backends.support import TEXT, meanwhile, serving
 from poise.apps.deploy import jobs
 from poise.apps.deploy.folder import Deployment
+from poise.apps.deploy.guard import sign_app
 from poise.config.experiment import parse
 from poise.core.errors import PoiseError
 
@@ -34,16 +35,21 @@ LIES = {
 
 @pytest.fixture
 def liars(deployed: Deployment) -> Iterator[Deployment]:
-    """The deployment with an app that lies where a node's folder says so."""
+    """The deployment with an app that lies where a node's folder says so.
+
+    The operator's key signs the app; otherwise neither server nor nodes would start it.
+    """
     app = deployed.server / "app" / "poise_app"
     before = (app / "client.py").read_text()
     (app / "client.py").write_text(APP)
     shutil.copy(dishonest.__file__, app / "dishonest.py")
+    sign_app(deployed.server, deployed.authority, passphrase=None)
     try:
         yield deployed
     finally:
         (app / "client.py").write_text(before)
         (app / "dishonest.py").unlink()
+        sign_app(deployed.server, deployed.authority, passphrase=None)
         for client in range(deployed.nodes):
             (deployed.node(client) / "lies.json").unlink(missing_ok=True)
 

@@ -241,7 +241,7 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(
     there = bureau.run("there")
     bureau.grid.policy = Policy(metrics=False, curvature=True)
     with pytest.raises(
-        UpdateRefused, match=r"client 0 does not take part: .*train_accuracy"
+        UpdateRefused, match=r"client.* not take part: .*train_accuracy"
     ) as caught:
         bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     assert "--held-out" in caught.value.hint

@@ -88,6 +88,48 @@ def journal(deployed: Deployment, client: int) -> list[dict[str, Any]]:
     ]
 
 
+def pieces(vector: Any) -> list[bytes]:
+    """Pieces of 64 bytes of a vector, as it travels and is stored."""
+    data = np.ascontiguousarray(vector, dtype="<f4").tobytes()
+    cut = [data[k : k + 64] for k in range(0, len(data) - 63, 64)]
+    return [piece for piece in cut if any(piece)]
+
+
+def files_with(trace: list[bytes], *folders: Path) -> set[str]:
+    """The names of files that hold one of these pieces."""
+    found = set()
+    for file in (file for folder in folders for file in folder.rglob("*")):
+        if file.is_file():
+            content = file.read_bytes()
+            if any(piece in content for piece in trace):
+                found.add(file.name)
+    return found
+
+
+def test_erasing_leaves_no_update_in_run_or_deployment(
+    hospital: Any, tmp_path: Path
+) -> None:
+    """Before, the updates are in the run and in the database of the SuperLink."""
+    deployed, _ = hospital
+    text = TEXT.replace("[run]", "[run]\nkeep_updates = true")
+    run = jobs.run_deployed(parse(text), deployed.path, tmp_path / "erased")[0]
+    trace = [piece for n in range(2) for piece in pieces(run.updates(n)[LEAVES])]
+    places = (run.path, deployed.path)
+    before = files_with(trace, *places)
+    assert before & {"state.db", "state.db-wal"}
+    assert "00000001.updates.safetensors" in before
+    run.close()
+    asked = call(
+        *("deploy", "unlearn", run.path, "--client", LEAVES, "--to", deployed.path),
+        *("--erase", "--keep-nodes", "--target", "0.1"),
+        *("--min-rounds", "1", "--max-rounds", "1"),
+    )
+    assert asked.code == 0, asked.err
+    assert files_with(trace, *places) == set()
+    verified = call("verify", run.path / "unlearning" / "001" / "certificate.json")
+    assert verified.code == 0, verified.err
+
+
 def test_a_node_that_left_is_forgotten_on_the_others(
     hospital: Any, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -442,6 +443,42 @@ def test_an_update_far_longer_than_the_median_is_refused() -> None:
     assert run.metric("loss")[-1] < run.metric("loss")[0]
 
 
+ONE_BY_ONE = poise.clocks.Asynchronous()
+
+
+@pytest.mark.parametrize("clock", [ONE_BY_ONE, poise.clocks.Buffered(2)])
+def test_a_huge_update_is_refused_where_few_arrive_together(clock: Any) -> None:
+    # the liar is the fastest: its first update is refused before any other arrives
+    slow = {0: 0.1, 2: 0.2, 3: 0.3}
+    grid = nodes(forge=enlarged(1e15), slow=slow)
+    run = trained(grid, clock=clock, rounds=12)
+    assert {client for _, client, _ in run.refusals} == {1}
+    assert all("max_ratio = 100" in reason for *_, reason in run.refusals)
+    assert not run.weights[:, 1].any()
+    assert run.meta["status"] == "done"
+
+
+def test_a_resumed_run_remembers_the_lengths_of_its_updates(tmp_path: Path) -> None:
+    def trained_on(grid: Nodes, rounds: int, **more: Any) -> Any:
+        return trained(grid, clock=ONE_BY_ONE, rounds=rounds, **more)
+
+    slow = {0: 0.1, 1: 0.15, 2: 0.2, 3: 0.3}
+    trained_on(nodes(slow=slow), rounds=8, out=tmp_path / "run").close()
+    # a length that the model alone would allow: 10,000 times the model's, at least 1
+    grid = nodes(forge=enlarged(1e3), slow=slow)
+    fed = federation()
+    remote = Remote(
+        [h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec
+    )
+    senders = {c: 100 + c for c in range(N)}
+    with connected(Transport(grid, senders, "other job", TASK, "a" * 32)):
+        task = poise.task(**TASK)
+        run = poise.resume(tmp_path / "run", federation=remote, task=task, rounds=20)
+    liars = [client for n, client, reason in run.refusals if "longer than" in reason]
+    assert set(liars) == {1}
+    assert not run.weights[8:, 1].any()
+
+
 def test_a_somewhat_longer_update_passes_and_the_limit_may_be_lifted() -> None:
     assert trained(nodes(forge=enlarged(3.0))).refusals == []
     any_length = Flower(patience=5.0, max_ratio=float("inf"))
@@ -660,6 +697,31 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
         assert np.allclose(there.metric(name), here.metric(name), atol=1e-6), name
 
 
+def test_metrics_of_a_set_on_nodes() -> None:
+    """A node whose samples are of one class has no AUROC; this is no reason to warn."""
+    task = {**TASK, "metrics": ["auroc", "f1"]}
+    requested = ["client_auroc", "train_auroc", "client_f1"]
+    grid = nodes(policy=Policy(metrics=True))
+    pure = grid.node_data[2]
+    labels = torch.full_like(pure.shard.labels, 3)
+    grid.node_data[2] = replace(pure, shard=replace(pure.shard, labels=labels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        some = trained(grid, task=task, metrics=requested)
+    assert np.isnan(some.metric("client_auroc")[:, 2]).all()
+    rest = [0, 1, 3]
+    p = federation().importance[rest]
+    assert np.allclose(
+        some.metric("train_auroc"), some.metric("client_auroc")[:, rest] @ p / p.sum()
+    )
+    there = trained(nodes(policy=Policy(metrics=True)), task=task, metrics=requested)
+    here = poise.train(
+        federation(), poise.task(**task), SGD, rounds=3, metrics=requested
+    )
+    for name in (*requested, "auroc", "f1"):
+        assert np.allclose(there.metric(name), here.metric(name), atol=1e-6), name
+
+
 def test_what_nodes_cannot_do_is_refused() -> None:
     with pytest.raises(
         IncompatibleParts, match="the similarity graph needs data that are on the nodes"
@@ -739,7 +801,7 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     grid.policy = Policy(max_steps=2)
     with pytest.raises(
         UpdateRefused,
-        match=r"client 0 does not take part: its policy does not allow 3 local steps",
+        match=r"clients 0.* do not take part: its policy does not allow 3 local steps",
     ):
         registered_federation(experiment, 0, transport, 5.0)
     other = parse(

@@ -137,6 +137,10 @@ def test_every_port_speaks_tls(deployed: Deployment, first: First) -> None:
     assert len(found) >= deployed.nodes + 1
     assert deployed.port in found
     trust = ssl.create_default_context(cafile=deployed.server / "ca.crt")
+    for client in range(
+        deployed.nodes
+    ):  # their local ports have authorities of their own
+        trust.load_verify_locations(deployed.node(client) / "local.crt")
     for port in found:
         with (
             socket.create_connection(("127.0.0.1", port), 10) as line,
@@ -164,14 +168,20 @@ def secrets_of(deployment: Deployment) -> dict[str, list[bytes]]:
 def private_parts(text: bytes) -> list[bytes]:
     """The number that is the secret of a key file, and the lines of the file that hold it; the
     others are public."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         load_pem_private_key,
         load_ssh_private_key,
     )
 
     load: Any = load_ssh_private_key if b"OPENSSH" in text else load_pem_private_key
-    number = load(text, password=None).private_numbers().private_value
-    raw = number.to_bytes(48, "big")
+    key = load(text, password=None)
+    if isinstance(key, Ed25519PrivateKey):
+        raw = key.private_bytes_raw()
+        number = int.from_bytes(raw, "little")
+    else:
+        number = key.private_numbers().private_value
+        raw = number.to_bytes(48, "big")
     lines = text.splitlines()[1:-1]
     begin = base64.b64decode(b"".join(lines)).index(raw.lstrip(b"\0"))
     wide = len(lines[0])
@@ -213,7 +223,8 @@ def test_no_secret_leaves_its_file(
     }
     assert kinds <= {file.name for file in texts}
     secrets = secrets_of(deployed)
-    assert len(secrets) == 1 + 1 + 2 * deployed.nodes
+    # the secret and the TLS key of the server, the keys of the authority and the app
+    assert len(secrets) == 2 + 2 + 2 * deployed.nodes
     for name, forms in secrets.items():
         files = [
             file for file, text in texts.items() if any(form in text for form in forms)

@@ -158,3 +158,19 @@ def _worker_pids() -> list[int]:
             if name.startswith(b"ray::_Worker"):
                 found.append(int(entry.name))
     return found
+
+
+@pytest.mark.thorough
+def test_code_that_is_not_installed_travels_with_the_work(tmp_path: Path) -> None:
+    """The workers began without the folder of the package on their path."""
+    from own_code.support import forgotten_modules, write_package
+    from poise.config.experiment import load
+    from poise.training import begin, compose
+
+    experiment = load(write_package(tmp_path, "own_on_ray"))
+    with forgotten_modules():
+        runs = [
+            begin(compose(experiment, 0).with_options(rounds=2, backend=backend))
+            for backend in (Local(), Ray(workers=2))
+        ]
+    assert np.array_equal(runs[0].model, runs[1].model)

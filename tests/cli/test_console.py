@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
     ]
     with (tmp_path / "err").open("w") as err:
         server = subprocess.Popen(command, cwd=tmp_path, stderr=err)
-    while "token for actions" not in (tmp_path / "err").read_text():
+    while "?token=" not in (tmp_path / "err").read_text():
         assert server.poll() is None, (tmp_path / "err").read_text()
         time.sleep(0.05)
     try:
@@ -46,10 +46,14 @@ def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
             for line in (tmp_path / "err").read_text().splitlines()
             if not line.startswith("import time:")
         ]
-        address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)", said[0])
+        address = re.fullmatch(
+            r"console of runs: (http://127\.0\.0\.1:\d+/)\?token=([\w-]{20,})", said[0]
+        )
         assert address is not None
-        assert len(said[1].split(": ")[1]) > 20
-        with urlopen(f"{address[1]}api/runs", timeout=30) as answer:
+        token = {"authorization": f"Bearer {address[2]}"}
+        with urlopen(
+            Request(f"{address[1]}api/runs", headers=token), timeout=30
+        ) as answer:
             assert [run["name"] for run in json.load(answer)] == ["exp/seed-0"]
     finally:
         server.send_signal(signal.SIGINT)
@@ -90,9 +94,8 @@ def test_others_are_let_in_with_a_warning_only(tmp_path: Path) -> None:
         command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     assert server.stderr is not None
-    said = [server.stderr.readline() for _ in range(3)]
+    said = [server.stderr.readline() for _ in range(2)]
     server.terminate()  # a job in the background of a shell ignores SIGINT
     server.communicate(timeout=30)
-    assert said[2].startswith(
-        "warning: anyone who can reach 0.0.0.0 can read these runs"
-    )
+    assert said[1].startswith("warning: other machines can reach 0.0.0.0")
+    assert "not encrypted" in said[1]

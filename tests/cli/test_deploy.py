@@ -41,8 +41,11 @@ def test_what_init_writes(tmp_path: Path) -> None:
         assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == [
             "127.0.0.1"
         ]
-        authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        issuer = "ca.crt" if folder == made.server else "local.crt"
+        authority = x509.load_pem_x509_certificate((folder / issuer).read_bytes())
         certificate.verify_directly_issued_by(authority)
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+        assert list(usage.value) == [x509.ExtendedKeyUsageOID.SERVER_AUTH]
     keys = {(made.node(k) / "node.key").read_bytes() for k in range(2)}
     assert len(keys) == 2
     assert (
@@ -56,10 +59,17 @@ def test_what_init_writes(tmp_path: Path) -> None:
     assert (running(made), belonging(made), made.registered()) == (False, [], {})
 
 
-def test_no_key_of_the_authority_stays(tmp_path: Path) -> None:
+def test_the_authority_has_a_folder_of_its_own(tmp_path: Path) -> None:
     made = make_deployment(tmp_path / "one", 1, DATA)
     keys = sorted(str(file.relative_to(made.path)) for file in made.path.rglob("*.key"))
-    assert keys == ["node-0/node.key", "node-0/tls.key", "server/tls.key"]
+    assert keys == [
+        "authority/app.key",
+        "authority/ca.key",
+        "node-0/node.key",
+        "node-0/tls.key",
+        "server/tls.key",
+    ]
+    assert stat.S_IMODE(made.authority.stat().st_mode) == 0o700
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -109,3 +109,59 @@ def test_a_heuristic_is_called_one(tmp_path: Path) -> None:
     words = " ".join(done.out.split())
     for said in ("not proved, as a heuristic: epsilon 10", "largest curvature"):
         assert said in words, said
+
+
+def test_keys_are_made_listed_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POISE_KEYS", str(tmp_path / "keys"))
+    made = json.loads(call("keys", "new", "--json").out)
+    assert json.loads(call("keys", "list", "--json").out)["keys"] == {
+        "default": made["id"]
+    }
+    assert json.loads(call("keys", "show", "--json").out)["id"] == made["id"]
+    assert made["id"] in call("keys", "show").out
+    assert call("keys", "export").out.startswith("-----BEGIN PUBLIC KEY-----")
+    again = call("keys", "new")
+    assert again.code == 2
+    assert "already" in again.err
+    assert call("keys", "show", "nobody").code == 1
+
+
+def test_verify_checks_the_key_that_it_is_given(run: Path, tmp_path: Path) -> None:
+    done = call("unlearn", run, "--clients", "1", *FAST, "--json")
+    path = json.loads(done.out)["path"]
+    own = tmp_path / "own.pub"
+    assert call("keys", "export", "--out", own).code == 0
+    assert "this key was not checked" in call("verify", path).out
+    held = call("verify", path, "--public-key", own)
+    assert held.code == 0, held.err
+    assert "signed by the key that you trust" in held.out
+    own.write_text("nothing")
+    refused = call("verify", path, "--public-key", own)
+    assert refused.code == 1
+    assert "is not a public key" in refused.err
+
+
+def test_erase_removes_and_says_what_stays(run: Path) -> None:
+    asked = ("unlearn", run, "--clients", "1", *FAST, "--method", "scratch")
+    done = call(*asked, "--erase", "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert [item["file"] for item in said["erasure"]["erased"]]
+    assert [f.name for f in (run / "models").iterdir()] == ["00000000.safetensors"]
+    shown = call(*asked, "--erase")
+    for words in ("erased files", "stays"):
+        assert words in shown.out, shown.err
+    held = call("verify", said["path"])
+    assert held.code == 0, held.err
+    assert "no trace of the clients in the training" in held.out
+
+
+def test_erase_after_a_request_finishes_later(run: Path) -> None:
+    """A request without --erase, and the same request with it."""
+    asked = ("unlearn", run, "--clients", "1", *FAST, "--method", "scratch")
+    assert call(*asked).code == 0
+    assert len(list((run / "models").iterdir())) > 1
+    assert call(*asked, "--erase").code == 0
+    assert len(list((run / "models").iterdir())) == 1

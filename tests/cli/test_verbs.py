@@ -46,7 +46,15 @@ def test_the_run_folder_has_what_the_documentation_says(here: Path) -> None:
 
 def test_a_run_in_a_few_numbers(here: Path) -> None:
     (only,) = document("run", "exp.toml", "--out", "out")["runs"]
-    assert set(only) == {"path", "seed", "status", "rounds", "final", "digest"}
+    assert set(only) == {
+        "path",
+        "seed",
+        "status",
+        "ending",
+        "rounds",
+        "final",
+        "digest",
+    }
     assert (only["seed"], only["status"], only["rounds"]) == (0, "done", 3)
     with opened(here / "out" / "seed-0") as run:
         assert only["digest"] == run.digest
@@ -224,6 +232,12 @@ def test_a_run_without_rounds_can_be_shown(here: Path) -> None:
     assert only["rounds"] == 1
 
 
+def test_help_shows_defaults_without_escapes() -> None:
+    text = call("report", "--help").out
+    assert "[default: report.html]" in text
+    assert "\\" not in text
+
+
 def test_help_needs_no_run(here: Path) -> None:
     for verb in (
         "run",
@@ -246,3 +260,11 @@ def test_json_is_all_that_a_real_process_prints(here: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert len(outcome.out.splitlines()) == 1
     assert json.loads(outcome.out)["runs"][0]["rounds"] == 3
+
+
+def test_a_warning_is_one_line_without_the_place_in_the_code(here: Path) -> None:
+    keys = str(here / "config")
+    outcome = shell("run", "exp.toml", "--out", "out", env={"POISE_KEYS": keys})
+    lines = [line for line in outcome.err.splitlines() if "made a key" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("warning: made a key")

@@ -107,8 +107,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "labels of 10**12": (lambda: on_arrays(X, Y + 10**12), "label 1000000000002"),
     "labels of 2**63": (lambda: on_arrays(X, Y.astype("u8") + 2**63), "label 922"),
     "labels of 10**30": (lambda: on_arrays(X, [10**30] * 40), "must be numbers"),
-    "one-hot labels": (lambda: on_arrays(X, np.eye(3)[Y]), "y (n,)"),
-    "texts as labels": (lambda: on_arrays(X, ["a", "b"] * 20), "must be numbers"),
+    "nan in a mask": (
+        lambda: on_arrays(X, np.full((40, 2), np.nan)),
+        "y is not finite",
+    ),
     "10**12 clients": (
         lambda: poise.federation((X, Y), "iid", clients=10**12),
         "1000000000000 clients, but only 40 samples",
@@ -121,8 +123,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "three curvatures": (lambda: on_quadratics(X[:2], curvature=[1, 2, 3]), "for 2"),
     "infinite curvature": (lambda: on_quadratics(X[:1], curvature=np.inf), "finite"),
     "sizes of texts": (lambda: on_quadratics(X[:2], sizes=["a", "b"]), "finite"),
-    "a lazy module": (lambda: on_module(nn.LazyLinear(3)), "lazy"),
-    "a lazy factory": (lambda: on_module(lambda: nn.LazyLinear(3)), "lazy"),
+    "a module as model": (lambda: poise.task(nn.Linear(6, 3)), "poise.Task(module=…)"),  # type: ignore[arg-type]
+    "a module first": (lambda: poise.Task(nn.Linear(6, 3)), "poise.Task(module=…)"),  # type: ignore[arg-type]
+    "10**30 rounds": (
+        lambda: poise.train(
+            poise.federation((X, Y), "iid", clients=2),
+            poise.task("logistic"),
+            poise.solvers.SGD(lr=0.1, steps=1),
+            rounds=10**30,
+        ),
+        "more than 1,000,000,000",
+    ),
     "a meta module": (lambda: on_module(nn.Linear(6, 3, device="meta")), "meta"),
     "complex parameters": (
         lambda: on_module(nn.Linear(6, 3, dtype=torch.complex64)),
@@ -143,7 +154,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "KeyError": (lambda: on_module(Out(lambda o: {}["x"])), "does not take samples"),
     "AttributeError": (lambda: on_module(Out(lambda o: o.no)), "does not take samples"),
     "no module": (lambda: on_module(3), "neither a module nor a function"),
-    "a class": (lambda: on_module(nn.Linear), "missing 2 required"),
+    "a class": (lambda: on_module(nn.Linear), "cannot be made: TypeError"),
     "a factory of None": (lambda: on_module(lambda: None), "must be an nn.Module"),
     "too narrow": (lambda: on_module(nn.Linear(5, 3)), "does not take samples"),
     "too few classes": (lambda: on_module(nn.Linear(6, 2)), "for 3 classes"),
@@ -169,9 +180,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "metric 'm' returns shape (1,)",
     ),
     "a wide metric": (lambda: on_module(metrics={"m": lambda o, y: o}), "shape (2, 3)"),
-    "a mean metric": (
-        lambda: on_module(metrics={"m": lambda o, y: o.mean()}),
-        "one value per sample",
+    "a metric of a text": (
+        lambda: on_module(metrics={"m": lambda o, y: "good"}),
+        "one value per sample, or one number for all",
     ),
     "a metric of None": (
         lambda: on_module(metrics={"m": lambda o, y: None}),
@@ -223,6 +234,8 @@ ACCEPTED: dict[str, Callable[[], Any]] = {
     "a metric in a column": lambda: on_module(metrics={"m": lambda o, y: o[:, :1]}),
     "a metric": lambda: on_module(metrics={"m": lambda o, y: o[:, 0]}),
     "one curvature": lambda: on_quadratics(X[:3], curvature=2),
+    "one-hot labels": lambda: on_arrays(X, np.eye(3)[Y]),
+    "texts as labels": lambda: on_arrays(X, ["a", "b"] * 20),
     "whole optima": lambda: on_quadratics([[1, 2], [3, 4]]),
 }
 

@@ -70,6 +70,7 @@ def described(function: Any) -> dict[str, str]:
 # ----------
 
 BESIDE_OPTIONS = {
+    "progress",
     "federation",
     "task",
     "out",
@@ -129,6 +130,11 @@ def test_the_table_run_has_a_key_for_every_option() -> None:
         "backend": "local",
         "start": "00",
         "keep_updates": True,
+        "stop_when": "accuracy >= 0.9",
+        "patience": 3,
+        "patience_metric": "loss",
+        "max_bytes": 10**9,
+        "max_seconds": 60.0,
         "seeds": [4],
     }
     assert set(values) == set(RUN_KEYS), "give a value for the new option here"
@@ -228,7 +234,7 @@ def test_options_of_the_command_change_the_file(tmp_path: Path) -> None:
 # requests to forget
 # -----------------------------------------------------------------------------------------
 
-BESIDE_REQUEST = {"run", "federation", "task", "callbacks", "stop"}
+BESIDE_REQUEST = {"progress", "run", "federation", "task", "callbacks", "stop"}
 
 
 def test_unlearn_takes_every_option_of_a_request() -> None:
@@ -252,10 +258,11 @@ def test_the_help_of_unlearn_describes_every_argument() -> None:
 
 def test_the_commands_have_every_option_of_a_request() -> None:
     entries = entries_of(UnlearnRequest)
-    own = {"run", "--plan", "--json", "--client"}
+    own = {"run", "--plan", "--json", "--client", "--erase"}
     assert set(commands("unlearn")) == {entry.flag for entry in entries.values()} | own
     deployed = set(commands("deploy", "unlearn"))
-    assert deployed == (set(commands("unlearn")) - {"--measure-forgotten"}) | {"--to"}
+    local = set(commands("unlearn")) - {"--measure-forgotten"}
+    assert deployed == local | {"--to", "--keep-nodes"}
 
 
 def test_the_api_and_the_form_have_every_option_of_a_request() -> None:
@@ -371,7 +378,10 @@ def test_methods_of_a_request_are_named_in_its_help() -> None:
 
 def test_fulfil_is_what_unlearn_does() -> None:
     more = {"request", "begun"}
-    assert set(inspect.signature(fulfil).parameters) == BESIDE_REQUEST | more
+    assert (
+        set(inspect.signature(fulfil).parameters)
+        == (BESIDE_REQUEST - {"progress"}) | more
+    )
 
 
 # values -------------------------------------------------------------------------------------------
@@ -392,6 +402,14 @@ def test_fulfil_is_what_unlearn_does() -> None:
         ({"metrics": "loss"}, "metrics must be a list of texts"),
         ({"audit": "wran"}, "did you mean 'warn'"),
         ({"keep_updates": 1}, "keep_updates must be true or false"),
+        ({"stop_when": "accuracy"}, "not of the form METRIC >= NUMBER"),
+        ({"stop_when": "accuracy >= many"}, "not of the form METRIC >= NUMBER"),
+        ({"stop_when": "accuracy >= nan"}, "not of the form METRIC >= NUMBER"),
+        ({"stop_when": "accuracy == 1"}, "not of the form METRIC >= NUMBER"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"patience_metric": "loss"}, "patience_metric needs patience"),
+        ({"max_bytes": 0}, "max_bytes must be at least 1"),
+        ({"max_seconds": 0.0}, "max_seconds must be above 0"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(

@@ -31,6 +31,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Prox": lambda: [
             poise.solvers.Prox(mu=0.5, lr=0.1, steps=3, batch_size=2),
             poise.solvers.Prox(mu=0.0, lr=0.1, epochs=1),
+            poise.solvers.Prox(mu=0.1, lr=0.01, steps=3, optimizer="adam"),
         ],
         "FedFor": lambda: [
             poise.solvers.FedFor(strength=0.1, lr=0.1, steps=3, batch_size=2)
@@ -43,6 +44,37 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             poise.solvers.FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=2)
         ],
         "Sums": lambda: [poise.solvers.Sums()],
+        "Adam": lambda: [
+            poise.solvers.Adam(lr=0.01, steps=3),
+            poise.solvers.Adam(lr=0.01, epochs=2, batch_size=3, weight_decay=0.3),
+            poise.solvers.Adam(
+                lr=0.01, steps=2, batch_size=2, accumulate=2, keep_state=True
+            ),
+        ],
+        "AdamW": lambda: [
+            poise.solvers.AdamW(lr=0.01, steps=3, schedule={"name": "step", "every": 9})
+        ],
+        "RMSprop": lambda: [
+            poise.solvers.RMSprop(lr=0.01, steps=3),
+            poise.solvers.RMSprop(lr=0.001, steps=3, momentum=0.5, centered=True),
+        ],
+        "Adagrad": lambda: [poise.solvers.Adagrad(lr=0.1, epochs=2, batch_size=3)],
+    },
+    "optimizer": {
+        "Adam": lambda: [poise.solvers.optimizers.Adam(beta1=0.8)],
+        "Adagrad": lambda: [poise.solvers.optimizers.Adagrad(eps=1e-6)],
+        "Momentum": lambda: [poise.solvers.optimizers.Momentum(0.8, nesterov=True)],
+        "RMSprop": lambda: [poise.solvers.optimizers.RMSprop(centered=True)],
+    },
+    "schedule": {
+        "Constant": lambda: [poise.solvers.schedules.Constant()],
+        "Cosine": lambda: [poise.solvers.schedules.Cosine(9, end=0.1)],
+        "Linear": lambda: [poise.solvers.schedules.Linear(9, start=0.5)],
+        "Step": lambda: [poise.solvers.schedules.Step(3)],
+        "WarmUp": lambda: [
+            poise.solvers.schedules.WarmUp(3, poise.solvers.schedules.Step(3))
+        ],
+        "Function": lambda: [],  # a file cannot hold a function
     },
     "sampler": {
         "Full": lambda: [poise.samplers.Full()],
@@ -50,6 +82,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             *(poise.samplers.Uniform(m=m) for m in (1, 3, N)),
             poise.samplers.Uniform(m=3, absent="keep"),
         ],
+        "Covering": lambda: [poise.samplers.Covering(m=m) for m in (1, 3, N)],
         "MD": lambda: [
             *(poise.samplers.MD(m=m) for m in (1, 4)),
             poise.samplers.MD(m=4, independent_draws=True),
@@ -80,7 +113,8 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         ],
         "Asynchronous": lambda: [poise.clocks.Asynchronous(d) for d in ("F80", TAU)],
         "FixedWindow": lambda: [
-            poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)
+            *(poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)),
+            poise.clocks.FixedWindow(dt=0.7, durations=TAU, stagger=True),
         ],
         "Buffered": lambda: [
             poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)

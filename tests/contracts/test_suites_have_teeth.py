@@ -18,7 +18,7 @@ from poise.core.equation import combine
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Encoded, StepRule
 from poise.core.round_updates import RoundUpdates
-from poise.core.traits import AggregatorTraits, ChannelTraits
+from poise.core.traits import AggregatorTraits, ChannelTraits, SolverTraits
 from poise.core.types import (
     Assignment,
     AttackerView,
@@ -506,6 +506,54 @@ def test_bad_solvers_are_caught() -> None:
         testing.check_solver(MeanGradient(SGD(lr=0.1, steps=2)), fixed_point=False)
     with pytest.raises(AssertionError, match="ends at its optimum"):
         testing.check_solver(Uphill(SGD(lr=0.1, steps=2)))
+
+
+@dataclass(frozen=True)
+class BadAdam(MeanGradient):
+    """Adam with one mistake."""
+
+    wrong: str = ""
+
+    traits: ClassVar[SolverTraits] = SolverTraits(scale_free=True, first_step=1.0)
+
+    def rule(self, start: torch.Tensor, version: int) -> StepRule:
+        mean = torch.zeros_like(start)
+        square = torch.zeros_like(start)
+        count = 0
+
+        def adam(gradients: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            nonlocal count
+            count += 1
+            m = mean[: len(gradients)].mul_(0.9).add_(gradients, alpha=0.1)
+            v = square[: len(gradients)].mul_(0.999)
+            v.addcmul_(gradients, gradients, value=0.001)
+            power = count + (self.wrong == "counts from 0")
+            bias = 1 - 0.9**power, 1 - 0.999**power
+            if self.wrong == "no bias correction":
+                bias = 1.0, 1.0
+            root = v / bias[1] if self.wrong == "no root" else (v / bias[1]).sqrt()
+            eps = 1.0 if self.wrong == "large eps" else 1e-8
+            return m / bias[0] / (root + eps)
+
+        return StepRule(0.1, (adam,))
+
+
+def test_a_right_adam_is_admitted() -> None:
+    testing.check_solver(BadAdam(SGD(lr=0.1, steps=2)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [
+        ("no bias correction", "first_step"),
+        ("counts from 0", "first_step"),
+        ("no root", "scale_free"),
+        ("large eps", "scale_free"),
+    ],
+)
+def test_a_wrong_adam_is_caught(wrong: str, clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_solver(BadAdam(SGD(lr=0.1, steps=2), wrong))
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Decayed(SGD):
 
 def replacing(name: str) -> type:
     """A subclass of SGD that replaces one member by another of the same effect."""
-    was = vars(SGD.__mro__[1])[name]
+    was = next(vars(base)[name] for base in SGD.__mro__ if name in vars(base))
     other: Any = (
         property(lambda self: was.fget(self))
         if isinstance(was, property)

@@ -158,5 +158,5 @@ def test_refusals(name, options, words):
 
 def test_labels_of_a_regression_cannot_be_flipped():
     fed = federation((np.zeros((6, 2)), np.linspace(0, 1, 6)), clients=2)
-    with pytest.raises(InvalidOption, match="classification"):
+    with pytest.raises(InvalidOption, match="one class per sample"):
         fed.with_corruption("flip-labels", rate=1.0)

@@ -238,7 +238,7 @@ def test_by_key_picks():
         (lambda y: imbalanced(y, 5, n_max=50), "n_max = 10 would fit"),
         (lambda y: one_class(y, 4, sizes=[40, 1, 20, 1]), "need 60 samples"),
         (lambda y: dirichlet_by_class(y, 4, kappa=0.0), "kappa"),
-        (lambda y: dirichlet(y.astype(float), 4), "regression"),
+        (lambda y: dirichlet(y.astype(float), 4), "one class per sample"),
         (lambda y: by_key(y, 3), "2 keys"),
     ],
 )

@@ -61,7 +61,11 @@ def test_no_line_of_a_script_is_lost(script: Path) -> None:
     assert sum(map(bool, text)) + sum(line.strip() == "#" for line in kept) == len(kept)
 
 
-QUICK = [s for s in SCRIPTS if s.stem in ("forgetting", "free_rider", "shakespeare")]
+QUICK = [
+    s
+    for s in SCRIPTS
+    if s.stem in ("forgetting", "free_rider", "shakespeare", "optuna_search")
+]
 
 
 @pytest.mark.slow

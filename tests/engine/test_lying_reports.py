@@ -13,8 +13,9 @@ import torch
 import poise
 from poise.attacks import Scaled
 from poise.core.errors import InvalidOption, UpdateRefused
+from poise.core.history import History
 from poise.core.round_updates import RoundUpdates
-from poise.core.types import AttackerView, ForgedUpdate, Setting
+from poise.core.types import AttackerView, Contribution, ForgedUpdate, Record, Setting
 from poise.engine.validation import Limits, refusals, validated
 from poise.solvers import SGD
 from poise.weightings import Exp, Max, Min, SoftMax, SoftMin
@@ -133,6 +134,81 @@ def test_a_length_is_compared_with_the_median_of_its_cohort() -> None:
     # clients that did not move have no say, and two updates have no median
     assert bad_rows(cohort(norms=[0.0, 0.0, 0.0, 1.0, 300.0]), limits) == []
     assert bad_rows(cohort(norms=[0.0, 0.0, 1.0, 1.0, 300.0]), limits) == [4]
+
+
+def alone(norm: float, client: int = 9, **columns: Any) -> RoundUpdates:
+    """The update of one client, as in an asynchronous run."""
+    return RoundUpdates.of_columns(
+        [1.0],
+        clients=np.array([client]),
+        stack=torch.ones(1, 3, dtype=torch.float64),
+        norms=np.array([norm]),
+        **columns,
+    )
+
+
+def reasons(updates: RoundUpdates, history: History, length: float = 0.0) -> list[str]:
+    """Why the update is refused, where the model is so long."""
+    theta = torch.tensor([length, 0.0, 0.0], dtype=torch.float64)
+    found = refusals(updates, theta, Limits(0.0, max_ratio=100.0), history)
+    return [refusal.reason for refusal in found]
+
+
+def test_a_single_update_is_compared_with_the_last_ones_of_the_others() -> None:
+    history = History(last_norm={0: 1.0, 1: 2.0, 2: 0.0})
+    assert reasons(alone(150.0), history) == []  # the median of 1, 2 and 150 is 2
+    assert "longer than 200 " in reasons(alone(201.0), history)[0]
+    # clients that did not move have no say: here are two lengths, which have no median
+    two = History(last_norm={0: 1.0, 2: 0.0})
+    assert reasons(alone(201.0), two) == []
+    # a client's own past does not count beside its present: again two lengths
+    assert reasons(alone(201.0, client=1), history) == []
+    # five times the steps of the median client: five times the length
+    stepped = History(last_norm={0: 1.0, 1: 2.0}, last_steps={0: 1, 1: 1})
+    assert reasons(alone(900.0, steps=np.array([5])), stepped) == []
+    assert reasons(alone(900.0, steps=np.array([1])), stepped) != []
+
+
+def test_a_fast_client_is_no_majority() -> None:
+    history = History()
+    for round in range(50):  # tiny updates, so that those of the others look long
+        contribution = Contribution(
+            client=5,
+            version=round,
+            occurrence=0,
+            base=1.0,
+            coefficient=1.0,
+            norm=1e-9,
+            samples=1,
+            steps=1,
+        )
+        history.add(Record(round, float(round), (contribution,), {}, 0, 0))
+    assert reasons(alone(1.0), history) == []
+    history.last_norm[6] = 1.0
+    assert reasons(alone(1.0), history) == []
+
+
+def test_a_client_that_is_drawn_often_is_no_majority() -> None:
+    # three rows of client 0 in a cohort of five: the lengths are 1, 2 and 500
+    given = cohort(norms=[500.0, 500.0, 500.0, 1.0, 2.0])
+    drawn = replace(given, clients=np.array([0, 0, 0, 1, 2]))
+    assert bad_rows(drawn, Limits(max_ratio=100.0)) == [0, 0, 0]
+
+
+def test_without_a_median_an_update_is_compared_with_the_model() -> None:
+    assert reasons(alone(1e4), History()) == []
+    assert "longer than 10000 " in reasons(alone(1.1e4), History())[0]
+    assert reasons(alone(1.1e4), History(), length=2.0) == []
+    theta = torch.zeros(3, dtype=torch.float64)
+    assert refusals(alone(1e15), theta, Limits()) == ()  # in simulation, any length
+
+
+def test_a_single_loss_is_compared_with_the_last_ones_of_the_others() -> None:
+    history = History(last_loss={0: 1.0, 1: 2.0})
+    high = alone(1.0, loss_before=np.array([2.1e4]))
+    assert "the median loss" in reasons(high, history)[0]
+    assert reasons(alone(1.0, loss_before=np.array([1.9e4])), history) == []
+    assert reasons(high, History()) == []
 
 
 def test_a_refused_length_names_client_and_value() -> None:

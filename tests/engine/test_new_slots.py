@@ -463,6 +463,37 @@ def test_only_what_is_trained_is_stored_and_counted(tmp_path: Path) -> None:
     assert max(f.stat().st_size for f in files) < 5160 + 600
 
 
+class Scaled(nn.Linear):
+    """A layer with a frozen number and a mask of infinite entries."""
+
+    def __init__(self, scale: float = 2.0, hidden: int = 3) -> None:
+        torch.manual_seed(7)
+        super().__init__(64, 10)
+        self.scale = nn.Parameter(torch.tensor(scale), requires_grad=False)
+        mask = torch.zeros(64)
+        mask[hidden] = -torch.inf
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.scale * x.flatten(1) * self.mask.exp())
+
+
+@pytest.mark.parametrize("other", [Scaled(scale=3.0), Scaled(hidden=4)])
+def test_frozen_numbers_and_infinite_masks_stay_the_same(
+    other: nn.Module, tmp_path: Path
+) -> None:
+    first = Task(module=Scaled())
+    done = train(task=first, rounds=2, out=tmp_path / "run")
+    assert done.model.shape == (650,)
+    assert np.isfinite(done.model).all()
+    done.close()
+    with pytest.raises(IncompatibleParts, match="frozen parameters"):
+        poise.resume(
+            tmp_path / "run", federation=digits(), task=Task(module=other), rounds=3
+        )
+    poise.resume(tmp_path / "run", federation=digits(), task=first, rounds=3).close()
+
+
 def test_a_run_does_not_go_on_with_another_backbone(tmp_path: Path) -> None:
     first = Task(module=backbone())
     train(task=first, rounds=2, out=tmp_path / "run").close()

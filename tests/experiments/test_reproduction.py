@@ -12,7 +12,12 @@ import pytest
 import poise
 from parameters import thorough_except
 from poise.apps.experiments.claims import judge, paired, score
-from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
+from poise.apps.experiments.reproduction import (
+    Reproduction,
+    Selection,
+    load_reproduction,
+    presets,
+)
 from poise.core.errors import DataError, InvalidOption
 from poise.training import compose
 
@@ -384,6 +389,27 @@ def test_a_reproduction_writes_a_page_with_its_weights(
     assert str(page) in said.out
 
 
+def test_the_command_runs_the_seeds_and_arms_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faults.support import call
+
+    (tmp_path / "mini.toml").write_text(MINI)
+    monkeypatch.setattr("poise.apps.experiments.reproduction.FOLDER", tmp_path)
+    chosen = ("reproduce", "mini", "--seeds", "7..8", "--arms", "soft")
+    outcome = call(*chosen, "--out", tmp_path / "out", "--json")
+    assert outcome.code == 0, outcome.err
+    runs = sorted((tmp_path / "out").rglob("ledger.sqlite"))
+    assert [f"{p.parent.parent.name}/{p.parent.name}" for p in runs] == [
+        "soft/seed-7",
+        "soft/seed-8",
+    ]
+    said = json.loads(outcome.out)
+    assert (said["claims"], said["unchecked_claims"]) == ([], 1)
+    wrong = call("reproduce", "mini", "--arms", "sofd")
+    assert (wrong.code, "no arm 'sofd'" in wrong.err) == (2, True)
+
+
 def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,3 +441,57 @@ def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
     for cell in ("even", "odd"):
         assert f"Distribution of the misalignment: {cell}" in page
         assert f"Spectra of the similarity graphs: {cell}" in page
+
+
+def test_a_selection_has_its_seeds_cells_arms_and_the_claims_about_them() -> None:
+    whole = load_reproduction("mansour-r90")
+    part = load_reproduction(
+        "mansour-r90", selection=Selection(seeds=(100, 101), cells=("iid",))
+    )
+    assert (part.seeds, part.cells, part.arms) == ([100, 101], ["iid"], whole.arms)
+    assert [claim["text"] for claim in part.claims] == ["IID: no more than 10 % apart"]
+    assert part.unchecked_claims == len(whole.claims) - 1
+    alone = load_reproduction("mansour-r90", selection=Selection(arms=("fedavg",)))
+    assert (alone.cells, alone.arms, alone.claims) == (whole.cells, ["fedavg"], [])
+    assert alone.experiment("iid", "fedavg") == whole.experiment("iid", "fedavg")
+
+
+def test_a_selection_shares_the_trainings_of_the_whole() -> None:
+    name = "fraboni-sifu"
+    whole = load_reproduction(name)
+    for cell in whole.cells:
+        for arm in whole.arms_of(cell):
+            part = load_reproduction(name, selection=Selection((), (cell,), (arm,)))
+            assert part.training_of(cell, arm) == whole.training_of(cell, arm)
+
+
+def test_unknown_cells_and_arms_are_named() -> None:
+    with pytest.raises(InvalidOption, match="no cell 'idd'"):
+        load_reproduction("mansour-r90", selection=Selection(cells=("idd",)))
+    with pytest.raises(InvalidOption, match="no arm 'fedsgd'"):
+        load_reproduction("mansour-r90", selection=Selection(arms=("fedsgd",)))
+
+
+def test_the_runs_of_a_selection_are_those_of_the_whole(tmp_path: Path) -> None:
+    tables = {
+        "base": {
+            "data": {"source": "digits", "clients": 3, "samples": 60},
+            "task": {"model": "logistic"},
+            "solver": {"name": "sgd", "lr": 0.1, "steps": 1, "batch_size": 8},
+            "run": {"rounds": 1, "seeds": [0, 1]},
+        },
+        "cells": {"one": {}, "two": {}},
+        "arms": {"a": {}, "b": {"solver": {"lr": 0.2}}},
+        "scales": {"small": {}},
+    }
+    whole = Reproduction("mini", "small", tables)
+    part = replace(whole, selection=Selection(seeds=(1,), arms=("b",)))
+    for made, folder in ((whole, "whole"), (part, "part")):
+        for *_, run in made.runs(tmp_path / folder, lambda label, composition: []):
+            run.close()
+    found = sorted(p.parent for p in (tmp_path / "part").rglob("ledger.sqlite"))
+    names = [str(folder.relative_to(tmp_path / "part")) for folder in found]
+    assert names == ["one/b/seed-1", "two/b/seed-1"]
+    for name in names:
+        part_run = poise.open_run(tmp_path / "part" / name)
+        assert part_run.digest == poise.open_run(tmp_path / "whole" / name).digest

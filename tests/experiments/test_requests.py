@@ -11,7 +11,7 @@ from poise.apps.experiments.claims import judge, score
 from poise.apps.experiments.reproduction import Reproduction
 from poise.apps.experiments.unlearning_arms import Requests, certificates
 from poise.core.errors import InvalidOption
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from poise.unlearning import verify
 
 TABLES: dict[str, Any] = {

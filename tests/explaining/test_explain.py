@@ -26,7 +26,7 @@ from poise.samplers import (
     Uniform,
 )
 from poise.servers import Adam
-from poise.solvers import SGD, Perturbed, Prox, Scaffold
+from poise.solvers import SGD, FedFor, Perturbed, Prox, Scaffold
 from poise.weightings import (
     Anneal,
     Clipped,
@@ -432,6 +432,34 @@ def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
         found = poise.explain(FED, FED.task, solver, rounds=20)
         assert list(found.terms) == names[solver.name]  # type: ignore[attr-defined]
         assert found.terms_at(40).keys() == found.terms.keys()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"solver": SGD(lr=0.01, steps=2, momentum=0.9)}, "local momentum 0.9"),
+        ({"solver": SGD(lr=0.01, steps=2, clip=1.0)}, "clipped gradients"),
+        ({"solver": Scaffold(lr=0.01, steps=2)}, "Scaffold adds its own terms"),
+        ({"solver": FedFor(0.1, lr=0.01, steps=2)}, "FedFor adds its own terms"),
+        ({"server": poise.servers.Adam(lr=0.1)}, "the server Adam"),
+        ({"server": poise.servers.Add(lr=0.5)}, "the server's rate 0.5"),
+    ],
+)
+@pytest.mark.parametrize("weighting", [Proportional(), SoftMax(1.0)])
+def test_no_bound_is_printed_that_does_not_cover_the_parts(
+    parts: dict[str, Any], reason: str, weighting: Any
+) -> None:
+    composed = {"solver": SGD(lr=0.01, steps=2), "weighting": weighting, **parts}
+    found = poise.explain(FED, FED.task, rounds=20, **composed)
+    together = [name for name in found.terms if "sampled clients" not in name]
+    assert together == []
+    assert f"their proofs do not cover {reason}" in str(found)
+    plain = poise.explain(
+        FED, FED.task, SGD(lr=0.01, steps=2), weighting=weighting, rounds=20
+    )
+    assert [name for name in plain.terms if "sampled clients" not in name]
+    assert "do not cover" not in str(plain)
 
 
 def test_parts_that_do_not_fit_are_said_to() -> None:

@@ -1,4 +1,4 @@
-"""What TensorBoard and MLflow get is what the ledger has, number by number."""
+"""What TensorBoard, MLflow and Weights & Biases get is what the ledger has, number by number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ import poise
 from faults.support import call
 from poise.core.errors import InvalidOption
 from poise.core.types import Record
-from poise.exports import Live, MLflow, Scalar, TensorBoard, scalars
+from poise.exports import Live, MLflow, Scalar, TensorBoard, WandB, scalars
 from poise.exports import live as live_module
 from poise.exports.scalars import facts
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 
 Numbers = dict[str, dict[int, float]]
 ROUNDS = 6
@@ -73,11 +74,11 @@ def in_ledger(path: Path) -> Numbers:
                 ("largest", row[-1]),
             ):
                 put(f"{name}/{word}", n, one)
-    for n, time, up, down in database.execute(
+    for n, moment, up, down in database.execute(
         "SELECT n, time, bytes_up, bytes_down FROM rounds"
     ):
         for name, one in (
-            ("time", time),
+            ("time", moment),
             ("bytes_up", up),
             ("bytes_down", down),
             ("refused", 0),
@@ -160,6 +161,7 @@ def test_live_exports_every_round_once_and_at_once(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_module, "REST", 0.0)
+    monkeypatch.setattr("poise.ledger.store.GROUPED", 0.0)
     sink, there = Kept(), []
     with Live(tmp_path / "run", sink) as live:
         train(
@@ -180,6 +182,7 @@ def test_live_rests_and_passes_on_what_is_left_at_the_end(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_module, "REST", 1e9)
+    monkeypatch.setattr("poise.ledger.store.GROUPED", 0.0)
     sink, there = Kept(), []
     with Live(tmp_path / "run", sink) as live:
         train(
@@ -283,9 +286,11 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
     for name, sink in (
         ("tensorboard", TensorBoard(tmp_path)),
         ("mlflow", MLflow("sqlite:///x.db")),
+        ("wandb", WandB(tmp_path)),
     ):
         with pytest.raises(InvalidOption, match=rf"pip install 'poise\[{name}\]'"):
             sink.begin(open_run(folder))
@@ -325,6 +330,124 @@ def test_a_store_that_mlflow_refuses_is_named(folder: Path, tmp_path: Path) -> N
         poise.exports.mlflow(open_run(folder), "nowhere://x")
 
 
+# Weights & Biases ---------------------------------------------------------------------------------
+# -------------------
+
+
+def records(folder: Path) -> list[Any]:
+    """The records of the one offline file in a folder, as W&B's own reader gives them.
+
+    W&B's service closes the file a moment after the run has finished.
+    """
+    (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        found = records_of(file)
+        if found and found[-1].WhichOneof("record_type") == "exit":
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{file} has no end")
+
+
+def records_of(file: Path) -> list[Any]:
+    """The records that the file has now."""
+    from wandb.proto.wandb_internal_pb2 import Record as Entry
+    from wandb.sdk.internal.datastore import DataStore
+
+    store = DataStore()
+    store.open_for_scan(str(file))
+    found = []
+    while (content := store.scan_data()) is not None:
+        entry = Entry()
+        entry.ParseFromString(content)
+        found.append(entry)
+    return found
+
+
+def history(folder: Path) -> Numbers:
+    """The logged numbers, by name and step."""
+    found: Numbers = {}
+    for entry in records(folder):
+        if entry.WhichOneof("record_type") != "history":
+            continue
+        items = {i.nested_key[0]: json.loads(i.value_json) for i in entry.history.item}
+        for name, value in items.items():
+            if not name.startswith("_"):
+                assert items["_step"] not in found.setdefault(name, {})
+                found[name][items["_step"]] = value
+    return found
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="extra wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_has_every_number_and_option_without_a_network(
+    tmp_path: Path, folder: Path
+) -> None:
+    files = poise.exports.wandb(open_run(folder), tmp_path, "study")
+    assert files.parent == tmp_path / "wandb"
+    assert files.name.startswith("offline-run-")
+    same(history(tmp_path), in_ledger(folder))
+    entries = records(tmp_path)
+    (made,) = (e.run for e in entries if e.WhichOneof("record_type") == "run")
+    options = {u.key: json.loads(u.value_json) for u in made.config.update}
+    assert (made.project, made.display_name) == ("study", "exp-seed-0")
+    assert options["solver.lr"] == "0.1"
+    assert options["sampler.m"] == "3"
+    summary = {u.key: u.value_json for e in entries for u in e.summary.update}
+    assert json.loads(summary["poise.digest"]) == open_run(folder).digest
+    assert json.loads(summary["poise.status"]) == "done"
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_files_name_neither_the_machine_nor_the_user(
+    tmp_path: Path, folder: Path
+) -> None:
+    poise.exports.wandb(open_run(folder), tmp_path)
+    (made,) = (e.run for e in records(tmp_path) if e.WhichOneof("record_type") == "run")
+    assert not made.host
+    assert not made.git.remote_url
+    names = {p.name for p in tmp_path.rglob("*") if p.is_file()}
+    assert not names & {"requirements.txt", "wandb-metadata.json", "output.log"}
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_live_is_the_export(tmp_path: Path) -> None:
+    with Live(tmp_path / "run", WandB(tmp_path / "live")) as live:
+        train(tmp_path / "run", callbacks=[live])
+    poise.exports.wandb(open_run(tmp_path / "run"), tmp_path / "after")
+    assert history(tmp_path / "live") == history(tmp_path / "after") != {}
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_leaves_a_run_of_the_script_alone(tmp_path: Path, folder: Path) -> None:
+    import wandb
+
+    settings = wandb.Settings(silent=True, console="off")
+    mine = wandb.init(dir=str(tmp_path), mode="offline", settings=settings)
+    try:
+        poise.exports.wandb(open_run(folder), tmp_path / "other")
+        assert wandb.run is mine
+    finally:
+        mine.finish()
+
+
+def test_a_wrong_mode_or_folder_of_wandb_is_named(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(InvalidOption, match="no mode 'onlin'"):
+        WandB(tmp_path)
+    pytest.importorskip("wandb", reason="extra wandb")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidOption, match=r"cannot write into .*file: File exists"):
+        poise.exports.wandb(open_run(folder), tmp_path / "file", mode="offline")
+
+
 # The command line ---------------------------------------------------------------------------------
 # -------------------
 
@@ -346,4 +469,4 @@ def test_the_verb_takes_a_folder_of_seeds(tmp_path: Path, folder: Path) -> None:
 def test_the_verb_asks_where(folder: Path) -> None:
     outcome = call("export", folder)
     assert outcome.code == 2
-    assert "--tensorboard DIR, --mlflow URI" in outcome.err
+    assert "--tensorboard, --mlflow or --wandb" in outcome.err

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,9 @@ import numpy as np
 from poise.apps.cli import main
 from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
-from poise.ledger.run import Run, open_run
+from poise.core.types import Record
+from poise.ledger import store
+from poise.results import Run, open_run
 
 SMALL = """\
 [data]
@@ -163,6 +167,40 @@ class Command:
         return Outcome(
             self._process.exitcode,
             *(self._log.with_suffix(s).read_text() for s in (".out", ".err")),
+        )
+
+
+class LoggedRun:
+    """A run in a process of its own that logs the time at which each round was over."""
+
+    def __init__(self, text: str, folder: Path, log: Path, every_round: bool) -> None:
+        self._process = _fork.Process(
+            target=_logged_run, args=(text, str(folder), str(log), every_round)
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """``kill -9``, and wait until the process is gone."""
+        self._process.kill()
+        self._process.join()
+
+
+def _logged_run(text: str, folder: str, log: str, every_round: bool) -> None:
+    if every_round:
+        store.GROUPED = 0.0
+    with open(log, "w", buffering=1, encoding="utf-8") as rounds:
+
+        def note(record: Record) -> None:
+            rounds.write(json.dumps([record.index + 1, time.monotonic()]) + "\n")
+
+        run_experiment(
+            parse(text), Path(folder), [0], lambda seed, made: [note], lambda: False
         )
 
 

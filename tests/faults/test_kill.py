@@ -1,12 +1,15 @@
-"""``kill -9`` loses at most the round in flight, and the resumed run is bit-identical."""
+"""``kill -9`` loses at most the rounds since the last flush; the resumed run is bit-identical."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +18,9 @@ import pytest
 from faults.support import Command, call, opened, run_into, same, shell, small
 from parameters import thorough_except
 
-KILLS = int(os.environ.get("POISE_KILLS", "5"))
-ROUNDS = 150
+KILLS = int(os.environ.get("POISE_KILLS", "20"))
+READERS = 20  # killed reports and exports
+ROUNDS = 400  # some groups of rounds that the ledger flushes together
 RULES = ("last", "all", "unlearnable")
 
 
@@ -40,9 +44,27 @@ def killed(command: Command, run: Path, at: int, delay: float = 0.0) -> None:
 
 
 def rounds_on_disk(run: Path) -> int:
-    return max(
-        (int(p.name[:8]) for p in (run / "models").glob("*.safetensors")), default=-1
-    )
+    """The recorded rounds, as another process sees them; -1 before the ledger exists."""
+    try:
+        with closing(sqlite3.connect(run / "ledger.sqlite")) as database:
+            (count,) = database.execute("SELECT count(*) FROM rounds").fetchone()
+            return int(count)
+    except sqlite3.Error:
+        return -1
+
+
+def killed_resumes(number: int) -> int:
+    """How often the run of a test is killed again while it resumes."""
+    return number // 3 % 3
+
+
+def test_there_are_a_hundred_kills() -> None:
+    """Of run, resume, report and export here, and of requests in two other files."""
+    from unlearning.test_interrupted_requests import PLACES
+    from unlearning.test_kill import ROUNDS as REQUESTS
+
+    here = sum(1 + killed_resumes(number) for number in range(KILLS)) + READERS
+    assert here + len(REQUESTS) + 2 * PLACES >= 100
 
 
 @pytest.mark.parametrize("number", thorough_except([0, 3], range(KILLS)))
@@ -59,7 +81,7 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(
         killed(start(), run, 0, draw.uniform(0, 0.03))
     else:
         killed(start(), run, draw.randrange(1, ROUNDS - 20), draw.uniform(0, 0.01))
-    for _ in range(draw.randint(0, 2)):
+    for _ in range(killed_resumes(number)):
         if (run / "experiment.toml").exists():
             killed(
                 Command(tmp_path, "resume", run),
@@ -84,14 +106,14 @@ def test_kills_one_after_the_other_lose_nothing(
     file = tmp_path / "exp.toml"
     file.write_text(experiment("unlearnable"))
     run = tmp_path / "out" / "seed-0"
-    killed(Command(tmp_path, "run", file, "--out", tmp_path / "out"), run, 20)
-    for at in (50, 90, 130):
+    recorded = 0
+    killed(Command(tmp_path, "run", file, "--out", tmp_path / "out"), run, 1)
+    for _ in range(3):
         with opened(run) as before:
-            assert at - 41 <= before.rounds < ROUNDS, (
-                "all but the round in flight is there"
-            )
+            assert recorded < before.rounds < ROUNDS, "no recorded round is lost"
+            recorded = before.rounds
             before.verify()
-        killed(Command(tmp_path, "resume", run), run, at)
+        killed(Command(tmp_path, "resume", run), run, recorded + 1)
     assert call("resume", run, "--json").code == 0
     same(run, uninterrupted["unlearnable"])
 
@@ -116,3 +138,33 @@ def test_the_command_itself_survives_a_kill(
     outcome = shell("resume", run, "--json")
     assert outcome.code == 0, outcome.err
     same(run, uninterrupted["last"])
+
+
+@pytest.mark.parametrize("number", thorough_except([0, 1], range(READERS)))
+def test_killed_readers_change_nothing_and_leave_no_half_page(
+    tmp_path: Path, number: int, uninterrupted: dict[str, Path]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(uninterrupted["unlearnable"], run)
+    before = files_of(run)
+    page = tmp_path / "report.html"
+    arguments: tuple[object, ...] = ("report", run, "--out", page)
+    if number % 2:
+        pytest.importorskip("tensorboard")
+        arguments = ("export", run, "--tensorboard", tmp_path / "board")
+    command = Command(tmp_path, *arguments)
+    time.sleep(random.Random(number).uniform(0.05, 2.5))
+    command.kill()
+    assert files_of(run) == before
+    assert not page.exists() or page.read_text().rstrip().endswith("</html>")
+    with opened(run) as kept:
+        kept.verify()
+
+
+def files_of(run: Path) -> dict[str, bytes]:
+    """The contents of a run folder; readers of a ledger may leave SQLite's empty log."""
+    return {
+        str(file.relative_to(run)): file.read_bytes()
+        for file in sorted(run.rglob("*"))
+        if file.is_file() and not file.name.endswith(("-wal", "-shm"))
+    }

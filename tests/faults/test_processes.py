@@ -169,6 +169,6 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         os.kill(command.pid, signal.SIGINT)
     outcome = command.wait()
     assert outcome.code == 130, "the code of a program that Ctrl-C ended"
-    assert "all finished rounds are saved" in outcome.err
+    assert "the run is saved" in outcome.err
     assert "Traceback" not in outcome.err
     assert "error" in json.loads(outcome.out)

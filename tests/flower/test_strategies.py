@@ -406,6 +406,30 @@ WRONG = {
 }
 
 
+WRONG |= {
+    f"loss {loss:g}": (
+        lambda m, loss=loss: reply(m, model(1.0), loss_before=loss),
+        words,
+    )
+    for loss, words in {
+        1e308: "a loss before work of 1e.308, more than 10000 times the median",
+        -1e308: "of -1e.308, but this loss is never below 0",
+        -0.5: "of -0.5, but this loss is never below 0",
+        1.1e4: "of 11000, more than 10000 times the median loss",
+    }.items()
+}
+WRONG |= {
+    "huge": (
+        lambda m: reply(m, model(1e15), loss_before=1.0),
+        r"an update of length .*e\+15, longer than .*max_ratio = 100",
+    ),
+    "more samples than stars": (
+        lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=1e300),
+        r"= 1e\+300, which is not a number of samples",
+    ),
+}
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_must_not_be_averaged_is_refused_by_node_and_key(wrong: str) -> None:
     forge, words = WRONG[wrong]
@@ -424,6 +448,69 @@ def test_what_must_not_be_averaged_is_refused_by_node_and_key(wrong: str) -> Non
     lenient = FedSoftMax(sizes=SIZES, bad_updates="drop")
     lenient.aggregate_train(1, replies(lenient))
     assert set(omega(lenient)) == {11, BIG}
+
+
+LYING = (weightings.Max(1), weightings.Min(1), weightings.SoftMin(0.2))
+LYING += (weightings.SoftMax(0.2), weightings.Exp(0.2))
+
+
+@pytest.mark.parametrize("weighting", LYING, ids=lambda w: type(w).__name__)
+@pytest.mark.parametrize("claim", [1e308, -1e308, -0.5])
+def test_no_weighting_is_captured_by_an_impossible_loss(
+    weighting: Any, claim: float
+) -> None:
+    strategy = Composed(weighting=weighting, sizes=SIZES, bad_updates="drop")
+    losses = dict.fromkeys(NODES, 1.0) | {22: claim}
+    replies = []
+    for m in asked(strategy, model()):
+        reported = losses[m.metadata.dst_node_id]
+        both = {"loss_before": reported, "loss_after": reported}
+        replies.append(reply(m, model(1.0), **both))
+    strategy.aggregate_train(1, replies)
+    assert set(omega(strategy)) == {11, BIG}
+    assert sum(omega(strategy).values()) == pytest.approx(1)
+
+
+def test_a_loss_may_be_negative_and_an_update_long_if_the_app_says_so() -> None:
+    free = FedSoftMax(sizes=SIZES, lowest_loss=None, max_ratio=float("inf"))
+    lengths = {11: 1.0, 22: 1e15, BIG: 1.0}
+    replies = [
+        reply(m, model(lengths[m.metadata.dst_node_id]), loss_before=-1.0)
+        for m in asked(free, model())
+    ]
+    free.aggregate_train(1, replies)
+    assert set(omega(free)) == set(NODES)
+
+
+def test_a_round_of_one_node_is_compared_with_the_rounds_before() -> None:
+    strategy = Composed(sizes=SIZES, bad_updates="drop", min_available_nodes=1)
+    first = [reply(m, model(1.0)) for m in asked(strategy, model())]
+    strategy.aggregate_train(1, first)
+    (message,) = asked(strategy, model(), number=2, grid=Grid([22]))
+    assert strategy.aggregate_train(2, [reply(message, model(1e3))]) == (None, None)
+    (message,) = asked(strategy, model(), number=3, grid=Grid([22]))
+    arrays, _ = strategy.aggregate_train(3, [reply(message, model(50.0))])
+    assert arrays is not None
+
+
+def test_a_first_round_of_one_node_is_compared_with_the_model() -> None:
+    strategy = Composed(sizes=SIZES, min_available_nodes=1)
+    (message,) = asked(strategy, model(), grid=Grid([22]))
+    words = r"node 22 sent an update of length 2\.4.*e"
+    with pytest.raises(UpdateRefused, match=words):
+        strategy.aggregate_train(1, [reply(message, model(1e15))])
+
+
+def test_no_node_gets_more_than_the_cap() -> None:
+    for strategy in (FedSoftMax(0.2, cap=0.4), FedExp(0.2, cap=0.4)):
+        losses = {11: 9000.0, 22: 1.0, BIG: 1.0}
+        replies = []
+        for m in asked(strategy, model()):
+            loss = losses[m.metadata.dst_node_id]
+            both = {"loss_before": loss, "loss_after": 1.0 + loss}
+            replies.append(reply(m, model(1.0), **both))
+        strategy.aggregate_train(1, replies)
+        assert max(omega(strategy).values()) <= 0.4 * (1 + 1e-9)
 
 
 def test_a_second_reply_is_refused() -> None:
@@ -454,6 +541,8 @@ def test_a_second_reply_is_refused() -> None:
             "fraction_train: the sampler chooses the nodes",
         ),
         ({"importance": "sise"}, InvalidOption, "importance 'sise'"),
+        ({"max_ratio": 1.0}, InvalidOption, "max_ratio must be above 1"),
+        ({"max_ratio": float("nan")}, InvalidOption, "max_ratio must be above 1"),
         ({"sizes": {11: 0}}, InvalidOption, "node 11 has 0 samples"),
     ],
 )

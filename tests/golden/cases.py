@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from poise import solvers
 from poise.aggregators import Median, TrimmedMean, WeightedSum
 from poise.attacks import FreeRider, Mimic, Scaled, StaleReplay
 from poise.backends import Local
@@ -36,6 +37,7 @@ from poise.samplers import (
     Budgeted,
     ClusteredBySimilarity,
     ClusteredBySize,
+    Covering,
     Full,
     Optimal,
     Poisson,
@@ -44,7 +46,17 @@ from poise.samplers import (
     Uniform,
 )
 from poise.servers import Adagrad, Adam, Add, Momentum, Noisy, Yogi
-from poise.solvers import SGD, FedDyn, FedFor, Perturbed, Prox, Scaffold, Sums
+from poise.solvers import (
+    SGD,
+    FedDyn,
+    FedFor,
+    Perturbed,
+    Prox,
+    Scaffold,
+    Sums,
+    optimizers,
+    schedules,
+)
 from poise.unlearning import Budget
 from poise.weightings import (
     Adjacency,
@@ -170,6 +182,40 @@ SOLVERS = {
     "scaffold-quadratics": on(
         "quadratics", Scaffold(lr=0.1, steps=3), sampler=Uniform(3)
     ),
+    "local-adam": on(
+        "digits",
+        solvers.Adam(lr=0.01, steps=3, batch_size=8, weight_decay=0.1, keep_state=True),
+        sampler=Uniform(5),
+    ),
+    "local-adamw": on(
+        "digits", solvers.AdamW(lr=0.01, epochs=1, batch_size=8, accumulate=2)
+    ),
+    "local-rmsprop": on(
+        "quadratics", solvers.RMSprop(lr=0.01, steps=3, schedule=schedules.Step(2))
+    ),
+    "local-adagrad": on(
+        "digits", solvers.Adagrad(lr=0.1, steps=3, schedule=schedules.Cosine(9))
+    ),
+    "local-prox-adam": on(
+        "digits",
+        Prox(0.1, lr=0.01, steps=3, optimizer="adam", schedule=schedules.Constant()),
+    ),
+    "local-fedfor-rmsprop": on(
+        "digits",
+        FedFor(
+            0.1, lr=0.01, steps=3, optimizer="rmsprop", schedule=schedules.Linear(9)
+        ),
+    ),
+    "local-perturbed-adagrad": on(
+        "digits",
+        Perturbed(
+            0.7, lr=0.1, steps=3, optimizer="adagrad", schedule=schedules.WarmUp(3)
+        ),
+    ),
+    "local-nesterov": on(
+        "digits",
+        SGD(lr=0.1, steps=3, optimizer=optimizers.Momentum(0.9, nesterov=True)),
+    ),
     "feddyn": on(
         "digits", FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=8), sampler=Uniform(5)
     ),
@@ -180,6 +226,7 @@ SOLVERS = {
 
 SAMPLERS = {
     "uniform-keep": on("digits", sampler=Uniform(3, absent="keep")),
+    "covering": on("digits", sampler=Covering(3)),
     "md": on("digits", sampler=MD(4)),
     "md-independent": on("digits", sampler=MD(6, independent_draws=True)),
     "binomial": on("digits", sampler=Binomial(3)),
@@ -243,6 +290,7 @@ CLOCKS = {
         "digits", sampler=MD(3), clock=Asynchronous(TAU8), rounds=12
     ),
     "fixed-window": on("digits", clock=FixedWindow(0.5, TAU8), rounds=8),
+    "turns": on("digits", clock=FixedWindow(0.5, TAU8, stagger=True), rounds=8),
     "fixed-window-exponential": on(
         "digits", clock=FixedWindow(0.5, Exponential(TAU8)), rounds=8
     ),
@@ -266,6 +314,7 @@ WEIGHTINGS = {
     "max-share": on("digits", weighting=Max(k=0.4, floor="running_min")),
     "min": on("digits", sampler=Uniform(6), weighting=Min(k=3, floor=0.1)),
     "soft-max": on("digits", sampler=Uniform(6), weighting=SoftMax(0.2)),
+    "soft-max-effective": on("digits", weighting=SoftMax(0.01, effective=0.5)),
     "soft-max-floors": on(
         "digits", weighting=SoftMax(0.5, floor=tuple(0.1 * k for k in range(8)))
     ),

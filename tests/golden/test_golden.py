@@ -25,8 +25,8 @@ from poise.core.parts import SLOTS, parts_of
 STORED: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
 SAME_MACHINE = STORED["fingerprint"] == fingerprint()
 CLOSE = 1e-4
-EXCEPT = {("backend", "flower"), ("backend", "ray")}
-"""Parts without a golden case: they need nodes or a cluster (tests/backends)."""
+EXCEPT = {("backend", "flower"), ("backend", "ray"), ("schedule", "function")}
+"""Parts without a golden case: they need nodes, a cluster (tests/backends) or a function."""
 
 
 def first_with_each_part() -> list[str]:

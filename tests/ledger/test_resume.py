@@ -17,7 +17,7 @@ from poise.apps.experiments.runner import run_experiment
 from poise.backends import Local
 from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.solvers import SGD
 from poise.training import begin, resume, resume_run
 
@@ -124,7 +124,7 @@ def test_work_under_way_and_the_servers_state_are_taken_up(
         )
 
 
-def test_a_damaged_state_of_the_server_takes_the_run_one_round_back(
+def test_a_damaged_state_of_the_server_takes_the_run_back(
     tmp_path: Path,
 ) -> None:
     made = composition(rounds=20)
@@ -132,7 +132,7 @@ def test_a_damaged_state_of_the_server_takes_the_run_one_round_back(
     callback, stop = stopping(11)
     begin(made, tmp_path / "pieces", [callback], stop).close()
     (tmp_path / "pieces" / "models" / "00000011.state.safetensors").write_bytes(b"")
-    resume_run(made, tmp_path / "pieces").close()
+    resume_run(made, tmp_path / "pieces", go_back=True).close()
     same(tmp_path / "pieces", tmp_path / "whole")
 
 
@@ -149,7 +149,7 @@ def test_a_damaged_version_under_way_takes_the_run_further_back(tmp_path: Path) 
     assert flying
     for path in flying:
         path.unlink()
-    resume_run(made, tmp_path / "pieces").close()
+    resume_run(made, tmp_path / "pieces", go_back=True).close()
     same(tmp_path / "pieces", tmp_path / "whole")
 
 

@@ -18,8 +18,8 @@ from poise.core.errors import InvalidOption, LedgerError
 from poise.core.types import Contribution, Record
 from poise.ledger import rows
 from poise.ledger.models import FileStore, MemoryStore, content_hash
-from poise.ledger.run import Run, open_run
 from poise.ledger.store import Ledger
+from poise.results import Run, open_run
 from poise.samplers import Uniform
 from poise.solvers import SGD
 

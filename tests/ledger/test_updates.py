@@ -111,7 +111,7 @@ def test_a_ledger_that_is_made_again_still_vouches_for_the_updates(
     with sqlite3.connect(path / "ledger.sqlite") as database:
         database.execute("UPDATE contributions SET coefficient = 9 WHERE n = 4")
     database.close()
-    resume(path).close()
+    resume(path, go_back=True).close()
     assert (path / "ledger.damaged-1.sqlite").exists()
     with opened(path) as a, opened(whole) as b:
         a.verify()

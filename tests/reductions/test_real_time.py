@@ -49,6 +49,7 @@ class Hours:
     log: list[tuple[str, int]] = field(default_factory=list)
 
     real_time = True
+    real_nodes = False
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
         for f in order.assignments:

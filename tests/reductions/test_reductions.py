@@ -10,7 +10,7 @@ import pytest
 import poise
 from poise.backends import Local
 from poise.clocks import Synchronous
-from poise.ledger import Run
+from poise.results import Run
 from poise.samplers import Full, Uniform
 from poise.servers import Add
 from poise.solvers import SGD

@@ -11,8 +11,8 @@ import tomli_w
 import torch
 
 from poise.core.types import Contribution, Record
-from poise.ledger import Ledger, Run
-from poise.ledger.run import open_run
+from poise.ledger import Ledger
+from poise.results import Run, open_run
 
 Metrics = Mapping[str, Sequence[Any]]
 

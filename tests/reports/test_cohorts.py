@@ -10,7 +10,8 @@ import poise
 from poise.analysis.reports import cohorts
 from poise.clocks import Asynchronous
 from poise.core.types import Contribution, Record, Refusal
-from poise.ledger import Ledger, Run
+from poise.ledger import Ledger
+from poise.results import Run
 from poise.solvers import SGD
 from reports.ledgers import made_run
 
@@ -128,7 +129,7 @@ def test_of_many_pieces_of_work_the_first_or_the_latest_are_shown(
 
 
 def test_curves_against_real_time() -> None:
-    from poise.analysis.reports.curves import axis_values
+    from poise.results.drawing import axis_values
 
     run = made_run(rounds=3)
     run.seconds = np.array([0.5, 1.0, 2.0])

@@ -14,7 +14,7 @@ from poise.apps.ui import quarantine
 from poise.apps.ui.views import audit as views
 from poise.config.experiment import parse
 from poise.core.errors import InvalidOption
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from poise.training import compose
 from ui.samples import attacked
 

@@ -19,7 +19,7 @@ from poise.apps.ui.jobs import ConsoleJobs
 from poise.ledger.lock import Lock
 from poise.ledger.store import LOCK
 from ui.samples import FAST
-from ui.support import HOME, client
+from ui.support import HOME, client, stranger
 
 KEYS = Keys("the-token", "the-session")
 ACT = {"authorization": "Bearer the-token"}
@@ -165,8 +165,9 @@ ACTIONS = [
 
 @pytest.mark.parametrize(("address", "body"), ACTIONS)
 def test_nothing_is_done_without_the_token(
-    browser: TestClient, runs: Path, address: str, body: dict[str, Any]
+    runs: Path, address: str, body: dict[str, Any]
 ) -> None:
+    browser = stranger(runs, KEYS)
     assert browser.post(address, json=body).status_code == 401
     assert (
         browser.post(

@@ -14,8 +14,8 @@ from poise.analysis.reports.graphs import KeptGraph
 from poise.apps.ui.library import NotInRun
 from poise.apps.ui.views import client as views
 from poise.graph import SimilarityGraph
-from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget
+from poise.results import Run, open_run
 from poise.unlearning.ledger_sensitivity import budget_sensitivity
 from ui.samples import plain
 

@@ -12,7 +12,7 @@ import poise
 from faults.support import call
 from poise.analysis.reports.graphs import kept_graph
 from poise.apps.ui.views import federation as views
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from ui.samples import plain
 
 

@@ -13,7 +13,7 @@ from faults.support import call
 from poise.apps.ui.jobs import ConsoleJob
 from poise.apps.ui.views import unlearning as views
 from poise.core.errors import InvalidOption
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from ui.samples import FAST, forgetful
 
 

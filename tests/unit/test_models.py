@@ -31,6 +31,19 @@ def test_norm_follows_every_hidden_layer_and_no_other():
     assert not {nn.BatchNorm1d, nn.BatchNorm2d} & {*layers("mlp"), *layers("cnn")}
 
 
+def test_the_network_of_the_text_has_a_dense_layer_of_1600_units():
+    """Counted by hand for images of 28x28: 320 + 18,496 + 1600² + 1600 + 16,010 parameters."""
+    fed = poise.federation(
+        (np.zeros((4, 1, 28, 28), "f4"), np.arange(4) % 2), clients=1
+    )
+    network = MODELS["cnn"](fed.source.train, 10, hidden=1600)
+    assert sum(p.numel() for p in network.parameters()) == 2_596_426
+    kinds = [type(layer) for layer in network]
+    assert kinds[-4:] == [nn.Flatten, nn.Linear, nn.ReLU, nn.Linear]
+    with pytest.raises(InvalidOption, match="hidden must be a whole number"):
+        MODELS["cnn"](fed.source.train, 10, hidden=-1)
+
+
 def test_domains_keep_their_own_batch_norm():
     fed = poise.federation(
         "digit-domains",

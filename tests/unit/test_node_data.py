@@ -63,7 +63,7 @@ def test_tables_as_people_write_them(text: str, tmp_path: Path) -> None:
         (CSV.replace("age", ""), "a column without a name"),
         (CSV.replace(",", ";"), "no column 'sick' (columns: age;pressure;sick"),
         ("sick\n1\n", "no columns except 'sick'"),
-        ("age,sick\n", "a header but no rows"),
+        ("age,sick\n", "columns but no rows"),
         ("", "no column 'sick'"),
         (
             CSV.replace("1.5,1", "1.5,3"),
@@ -92,7 +92,6 @@ def broken(file: Path, kind: str) -> None:
         "lengths": {"x": x, "y": y[:2]},
         "empty": {"x": x[:0], "y": y[:0]},
         "flat": {"x": y, "y": y},
-        "table of labels": {"x": x, "y": x},
         "fine": {"x": x, "y": y},
     }
     np.savez(file, **made.get(kind, made["fine"]))
@@ -115,7 +114,6 @@ def broken(file: Path, kind: str) -> None:
         ("lengths", r"x has shape [3, 2] and y [2]"),
         ("empty", "x has shape [0, 2]"),
         ("flat", "x has shape [3]"),
-        ("table of labels", "y [3, 2]"),
         ("truncated", "cannot be read as data"),
         ("noise", "cannot be read as data"),
         ("one array", "cannot be read as data"),
@@ -162,11 +160,11 @@ def test_parquet(tmp_path: Path) -> None:
     write(age=[61, None], sick=[0, 1])
     assert "patients.parquet, row 1, column 'age': no value" in wrong()
     write(age=["old", "young"], sick=[0, 1])
-    assert "column 'age': string is not a number" in wrong()
+    assert "row 0, column 'age': 'old' is not a number" in wrong()
     write(age=[[1.0], [2.0]], sick=[0, 1])
     assert "column 'age': list<" in wrong()
     write(age=[1.0, float("nan")], sick=[0, 1])
-    assert "x is not finite in row 1" in wrong()
+    assert "row 1, column 'age': no value" in wrong()
     write(age=[1.0])
     assert "no column 'sick'" in wrong()
     write(age=pa.array([], pa.float64()), sick=pa.array([], pa.int8()))
@@ -175,10 +173,27 @@ def test_parquet(tmp_path: Path) -> None:
     assert "cannot be read as data" in wrong()
 
 
+def test_columns_of_texts_need_their_list_on_a_node(tmp_path: Path) -> None:
+    table(tmp_path, "age,sex,state\n61,m,ill\n48,f,well\n")
+    data = {"file": "patients.csv", "label": "state", "classes": 2}
+    with pytest.raises(DataError, match=r"line 2, column 'sex': 'm' is not a number"):
+        open_node_data(0, data, tmp_path)
+    listed = {"sex": ["f", "m"], "state": ["well", "ill"]}
+    held = open_node_data(0, {**data, "categories": listed}, tmp_path)
+    x, y = held.shard.arrays()
+    assert (x.tolist(), y.tolist()) == ([[61, 0, 1], [48, 1, 0]], [1, 0])
+    other = {"sex": ["f", "x"], "state": ["well", "ill"]}
+    with pytest.raises(DataError, match="'m' is none of its categories"):
+        open_node_data(0, {**data, "categories": other}, tmp_path)
+    with pytest.raises(InvalidOption, match="features must be"):
+        open_node_data(0, {**data, "features": "age"}, tmp_path)
+
+
 def test_without_pyarrow_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "patients.parquet").touch()
     with pytest.raises(
         InvalidOption,
         match=r"parquet files need pyarrow \(pip install 'poise\[parquet\]'\)",
@@ -323,6 +338,7 @@ def test_what_a_function_does_wrong_stays_on_the_node(
     assert told.facts == {
         "nonce": "n",
         "refused": "its node is not set up correctly; its journal says why",
+        "by policy": False,
     }
     (line,) = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
     assert f"callable patients:{name}" in line["detail"]

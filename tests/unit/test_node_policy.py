@@ -36,7 +36,7 @@ def updates(*values: float) -> Arrivals:
         (
             Policy(),
             {"solver": FedDyn(alpha=0.1, lr=0.1, steps=1)},
-            "the solver 'feddyn' (allowed: prox, sgd)",
+            "the solver 'feddyn' (allowed: adagrad, adam, adamw, prox, rmsprop, sgd)",
         ),
         (Policy(max_steps=19), {}, "20 local steps (at most 19)"),
         (Policy(max_epochs=1), {}, "2 epochs (at most 1)"),
@@ -70,13 +70,13 @@ def test_what_is_not_allowed_is_named(
         **request_,
     }
     with pytest.raises(PolicyRefused) as refused:
-        policy.allow(**asked)
+        policy.check_request(**asked)
     assert words in refused.value.message
 
 
 def test_what_is_allowed_passes() -> None:
-    Policy().allow(SGD, 100, 4, ["loss_before", "loss_after"], [])
-    Policy(metrics=True, graph=True).allow(
+    Policy().check_request(SGD, 100, 4, ["loss_before", "loss_after"], [])
+    Policy(metrics=True, graph=True).check_request(
         Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"], True
     )
 
@@ -294,6 +294,7 @@ def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
     assert told.facts == {
         "nonce": "n",
         "refused": "its node is not set up correctly; its journal says why",
+        "by policy": False,
     }
     line = json.loads((tmp_path / "journal.jsonl").read_text())
     assert "not finite in row 0" in line["detail"]
@@ -318,7 +319,11 @@ def test_the_words_of_an_error_stay_on_the_node(tmp_path: Path) -> None:
         message = SimpleNamespace(
             metadata=SimpleNamespace(src_node_id=0), content=facts
         )
-        assert reply_to(message, tmp_path).facts == {"nonce": "n", "refused": told}
+        assert reply_to(message, tmp_path).facts == {
+            "nonce": "n",
+            "refused": told,
+            "by policy": False,
+        }
     details = [
         json.loads(line)["detail"]
         for line in (tmp_path / "journal.jsonl").read_text().splitlines()

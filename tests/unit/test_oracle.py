@@ -410,7 +410,7 @@ def test_pooling_before_relu_changes_no_bit() -> None:
     fed, solver = images(10), SGD(lr=0.1, epochs=3, batch_size=4)
     ours, usual = (
         work(fed, task, solver, [0, 1, 2])
-        for task in (Task("cnn"), Task(module=relu_before_pooling))
+        for task in (Task("cnn"), Task(module=relu_before_pooling, path="rows"))
     )
     assert torch.equal(ours.payload[UPDATE], usual.payload[UPDATE])
     assert ours.payload[UPDATE].any()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from poise.core.errors import InvalidOption
-from poise.core.vectors import Layout
+from poise.core.vectors import Layout, task_tensors
 
 
 class Tied(nn.Module):
@@ -47,6 +47,16 @@ def test_a_tied_parameter_is_there_once() -> None:
     layout = Layout.of_module(Tied())
     assert [e.name for e in layout.entries] == ["embedding.weight"]
     assert layout.size == layout.trainable == 15
+
+
+def test_buffers_with_infinite_entries_are_no_part_of_the_vector() -> None:
+    """The difference of two infinite entries is no number."""
+    module = nn.Linear(3, 2)
+    module.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    module.register_buffer("scale", torch.ones(2))
+    layout = Layout.of_module(module)
+    assert [entry.name for entry in layout.entries] == ["weight", "bias", "scale"]
+    assert list(task_tensors(module)) == ["mask"]
 
 
 def test_frozen_parameters_are_no_part_of_the_vector() -> None:

@@ -19,7 +19,7 @@ def test_sensitivities_can_be_counted_by_a_process_that_trained_nothing(
         out=tmp_path / "run",
     )
     code = (
-        "import sys; from poise.ledger.run import open_run; "
+        "import sys; from poise.results import open_run; "
         "from poise.unlearning import sensitivity; "
         "print(sensitivity(open_run(sys.argv[1])).shape)"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import getattr_static
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_a_lower_case_class_of_ones_own_is_not_taken_for_a_part() -> None:
 
 @pytest.mark.parametrize("member", ["rule", "terms", "memory", "rate", "steps_for"])
 def test_whatever_the_proof_rests_on_may_not_be_replaced(member: str) -> None:
-    was = vars(LocalSGD)[member]
+    was = getattr_static(LocalSGD, member)
     other: Any = (
         property(lambda self: was.fget(self))
         if isinstance(was, property)

@@ -18,7 +18,9 @@ import pytest
 
 from faults.support import Command, Outcome, call, run_into
 from parameters import thorough_except
-from poise.ledger import files, lock
+from poise.core import disk
+from poise.ledger import lock
+from poise.ledger.limits import LimitedConnection
 
 EXPERIMENT = """\
 [data]
@@ -137,7 +139,7 @@ def counting(writes: Writes, full: bool = False) -> Iterator[None]:
     """
     statements = STATEMENTS if full else (*STATEMENTS, "PRAGMA")
 
-    class Counted(sqlite3.Connection):
+    class Counted(LimitedConnection):
         def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:  # type: ignore[override]
             if sql.strip().startswith(statements):
                 try:
@@ -153,8 +155,8 @@ def counting(writes: Writes, full: bool = False) -> Iterator[None]:
 
     wrap = writes.before if full else writes.around
     with (
-        mock.patch.object(files.os, "replace", wrap(os.replace)),
-        mock.patch.object(Path, "write_bytes", writes.before(Path.write_bytes)),
+        mock.patch.object(disk.os, "replace", wrap(os.replace)),
+        mock.patch.object(disk, "_write_new", writes.before(disk._write_new)),
         mock.patch.object(Path, "mkdir", wrap(Path.mkdir)),
         mock.patch.object(lock.os, "ftruncate", wrap(os.ftruncate)),
         mock.patch.object(sqlite3, "connect", counted_connect),

@@ -34,7 +34,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("at", thorough_except([0, 40], [0, 3, 40, 77]))
+ROUNDS = (0, 1, 3, 20, 40, 60, 77)
+
+
+@pytest.mark.parametrize("at", thorough_except([0, 40], ROUNDS))
 def test_a_killed_request_is_finished_by_asking_again(
     trained: Path, at: int, tmp_path: Path
 ) -> None:

@@ -1,7 +1,23 @@
 """Aggregators: how the server combines the weighted updates into one direction."""
 
-from poise.aggregators.median import Median
-from poise.aggregators.trimmed_mean import TrimmedMean
-from poise.aggregators.weighted_sum import WeightedSum
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from poise.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from poise.aggregators.median import Median
+    from poise.aggregators.trimmed_mean import TrimmedMean
+    from poise.aggregators.weighted_sum import WeightedSum
 
 __all__ = ["Median", "TrimmedMean", "WeightedSum"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Median": "median",
+        "TrimmedMean": "trimmed_mean",
+        "WeightedSum": "weighted_sum",
+    },
+)

@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from poise.auditing.auditor import Auditor
 from poise.auditing.probe import MEASUREMENTS, SKETCH
+from poise.core.client_names import client_number
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
-from poise.ledger.run import Run
+from poise.results import Run
 
 ALARM = 0.01
 """The default false-alarm rate."""
@@ -30,6 +31,7 @@ class Audit:
             part.
         alarm: the audit suspects clients whose p-value is at most this.
         auditor: the auditor after the last round, for explanations.
+        names: of the clients; empty if they have none.
     """
 
     scores: Floats
@@ -37,20 +39,16 @@ class Audit:
     by_round: Floats
     alarm: float
     auditor: Auditor
+    names: tuple[str, ...] = ()
 
     @property
     def suspects(self) -> list[int]:
         """Clients whose p-value is at most ``alarm``."""
         return [int(i) for i in np.flatnonzero(self.p_values <= self.alarm)]
 
-    def explain(self, i: int) -> str:
-        """Explain why client i is suspected or not."""
-        require(
-            0 <= i < len(self.p_values),
-            f"there is no client {i}",
-            f"clients are 0 to {len(self.p_values) - 1}",
-        )
-        return self.auditor.explain(i)
+    def explain(self, i: int | str) -> str:
+        """Explain why client i, by number or name, is suspected or not."""
+        return self.auditor.explain(client_number(i, len(self.p_values), self.names))
 
     def auc(self, true: ArrayLike, round: int | None = None) -> float:
         """The chance that a free-rider scores above a working client; ties are half.
@@ -161,5 +159,10 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     p_values = np.ones(run.clients)
     p_values[auditor.clients] = auditor.p_values()
     return Audit(
-        scores, p_values=p_values, by_round=by_round, alarm=alarm, auditor=auditor
+        scores,
+        p_values=p_values,
+        by_round=by_round,
+        alarm=alarm,
+        auditor=auditor,
+        names=run.client_names,
     )

@@ -73,6 +73,7 @@ class LocalWorkers:
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
 
     real_time = False
+    real_nodes = False
 
     def __post_init__(self) -> None:
         self._pool = ThreadPoolExecutor(max(1, self.workers - 1), "poise")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from poise.backends.local import Local, LocalWorkers
+from poise.backends.own_code import local_packages
 from poise.core.algorithm_state import AlgorithmState
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
@@ -38,7 +39,9 @@ class Ray:
     The backend stores the federation and the task once in Ray's object store, and each
     model version once; a free worker takes the next batch of clients. Batches are those
     of `Local`, so the results are bit-identical. If a worker dies, Ray restarts it and
-    repeats its batch: work depends on its address only, not on the worker.
+    repeats its batch: work depends on its address only, not on the worker. Users' models,
+    losses and solvers travel with the task if their package is not installed; installed
+    packages must be installed on all machines.
 
     Args:
         workers: number of worker processes; None for one per CPU of the cluster.
@@ -144,9 +147,12 @@ class RayWorkers:
     _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
 
     real_time = False
+    real_nodes = False
 
     def __post_init__(self) -> None:
         ray = _ray()
+        for package in local_packages(self.local):
+            ray.cloudpickle.register_pickle_by_value(package)
         self._on_server = Local().open(self.local, self.clients, self.seed)
         self._stored_work = ray.put(self.local)
         # the same code path of MKL in every process gives the same bits

@@ -6,15 +6,29 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from poise.config.lines import line_of, path_in
 from poise.config.run_options import RunOptions, seeds_in
+from poise.config.syntax import problem_of
 from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, suggest
+from poise.core.objects import MODULE
+from poise.core.own_code import IMPORT
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 
-TABLES = ("data", "task", *RUN_SLOTS, "attacks", "unlearning", "run", "expected")
+TABLES = (
+    IMPORT,
+    "data",
+    "task",
+    *RUN_SLOTS,
+    "attacks",
+    "unlearning",
+    "run",
+    "expected",
+    "sweep",
+)
 """The tables of an experiment file."""
 
 
@@ -26,13 +40,15 @@ class Experiment:
         tables: the tables by name.
         text: the file as it was written.
         path: the file; None for a text.
-        overrides: changes of single values on the command line, ``table.key=value``.
+        overrides: changes of single values, ``table.key=value``.
+        changed_by: what made these changes, for error messages.
     """
 
     tables: Mapping[str, Any]
     text: str = ""
     path: Path | None = None
     overrides: tuple[str, ...] = ()
+    changed_by: str = "--set"
 
     @property
     def name(self) -> str:
@@ -68,8 +84,12 @@ class Experiment:
         for item in self.overrides:
             changed = path_in(item.partition("=")[0])
             shared = min(len(changed), len(where))
-            if shared > 1 and changed[:shared] == where[:shared]:
-                return f"--set {item}"
+            whole = len(changed) == 1 or shared > 1
+            if whole and shared and changed[:shared] == where[:shared]:
+                return f"{self.changed_by} {item}".strip()
+            if changed[:1] == where and line_of(self.text, where) is None:
+                # a table that only the command line names
+                return f"{self.changed_by} {item}".strip()
         if where[:1] == ("personal",) and line_of(self.text, ("personal",)) is None:
             where = ("run", "personal")  # its place in older files
         line = line_of(self.text, where)
@@ -79,18 +99,56 @@ class Experiment:
         return file
 
 
+LARGEST = 2**24
+"""Number of characters that poise reads of an experiment file."""
+
+
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
     """Read an experiment file; ``overrides`` are ``table.key=value`` in TOML."""
     file = Path(path)
+    if file.is_fifo() and not file.is_relative_to("/dev"):
+        raise InvalidOption(f"{file} is a pipe", "give a file, or /dev/stdin")
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:
+            text = stream.read(LARGEST + 1)
     except OSError as error:
-        raise InvalidOption(f"cannot read {file}: {error.strerror}") from error
+        raise InvalidOption(
+            f"cannot read {file}: {error.strerror}", _other_file(file)
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidOption(
             f"{file} is not a text file in UTF-8: {error.reason}"
         ) from error
+    if len(text) > LARGEST:
+        raise InvalidOption(
+            f"{file} is longer than {LARGEST} characters",
+            "keep data in files of their own, and name them in [data]",
+        )
     return parse(text, file, overrides)
+
+
+def _other_file(file: Path) -> str:
+    """Return which file was probably meant."""
+    if file.is_dir():
+        for inside in (file / "experiment.toml", file / "seed-0" / "experiment.toml"):
+            if inside.exists():
+                return f"the experiment of this run is {inside}"
+        return "give an experiment file (.toml), not a folder"
+    folder = file.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    found = {other.stem: other for other in sorted(folder.glob("*.toml"))}
+    near = get_close_matches(file.stem, found, n=1)
+    if near:
+        return f"did you mean {found[near[0]]}?"
+    return "an example: poise new my_project"
+
+
+def refuse_missing_file(target: str) -> None:
+    """Raise that a file is missing if a text is the name of one rather than a word."""
+    file = Path(target)
+    if file.suffix == ".toml" or len(file.parts) > 1:
+        raise InvalidOption(f"there is no file {target}", _other_file(file))
 
 
 def parse(
@@ -107,7 +165,9 @@ def parse(
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidOption(f"{path or 'experiment'}: {error}") from error
+        line, message, hint = problem_of(error, text)
+        place = f"{path or 'experiment'}, line {line}"
+        raise InvalidOption(f"{place}: {message}", hint) from error
     changes = tuple(overrides)
     for item in changes:
         _override(tables, item)
@@ -137,6 +197,9 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
             raise InvalidOption(
                 f"unknown table [{name}]", suggest(name, TABLES), where=(name,)
             )
+        if name == IMPORT:
+            _check_modules(table)
+            continue
         if name == "attacks":
             if not isinstance(table, list) or not all(
                 isinstance(entry, dict) for entry in table
@@ -147,11 +210,30 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
             continue
         if not isinstance(table, dict):
             raise InvalidOption(f"{name} must be a table [{name}]", where=(name,))
+        if IMPORT in table:
+            raise InvalidOption(
+                f"import belongs to no table, but stands in [{name}]",
+                "move the line to the top of the file, before the first table",
+                where=(name, IMPORT),
+            )
         for key, value in table.items():
             if _has_huge_integer(value):
                 raise InvalidOption(
                     f"{key} has a whole number beyond 64 bits", where=(name, key)
                 )
+
+
+def _check_modules(given: object) -> None:
+    """Raise unless a value is a list of names of modules."""
+    named = isinstance(given, list) and all(
+        isinstance(name, str) and MODULE.fullmatch(name) for name in given
+    )
+    if not named:
+        raise InvalidOption(
+            f"import must be a list of modules, not {given!r}",
+            'for example import = ["my_package.parts"]',
+            where=(IMPORT,),
+        )
 
 
 def _has_huge_integer(value: object) -> bool:

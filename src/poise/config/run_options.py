@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from poise.core.errors import InvalidOption
+from poise.core.end_rules import Condition
+from poise.core.errors import InvalidOption, require
 from poise.core.options import check_keys, check_options, option, options_of
 
 Keep = Literal["all", "unlearnable", "last"]
@@ -15,6 +17,12 @@ AuditAction = Literal["warn", "quarantine"]
 
 DEFAULT_ROUNDS = 100
 """The number of aggregations of `poise.train` without rounds and time."""
+
+MOST_ROUNDS = 10**9
+"""The largest number of rounds that a ledger can name."""
+
+END_RULES = ("stop_when", "patience", "patience_metric", "max_bytes", "max_seconds")
+"""The options that can end a run before its last round."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,50 @@ class RunOptions:
         "sets their weight to 0 and scales the other weights to the same total. Both raise a "
         "warning and record an event.",
     )
+    stop_when: str | None = option(
+        None,
+        "end the run after the first measurement that meets this condition, e.g. "
+        '``"accuracy >= 0.9"``.',
+        example='"accuracy >= 0.9"',
+    )
+    patience: int | None = option(
+        None,
+        "end the run after so many measurements in a row without a better value.",
+        least=1,
+    )
+    patience_metric: str | None = option(
+        None,
+        "the metric of ``patience``; accuracy if the run measures it, or else a loss.",
+    )
+    max_bytes: int | None = option(
+        None,
+        "end the run after the round in which clients and server have sent so many bytes.",
+        least=1,
+    )
+    max_seconds: float | None = option(
+        None,
+        "end the run once its rounds have taken so many seconds. Seconds are measured, so "
+        "this end is not reproducible.",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
         if self.rounds is None and self.time is None:
             object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
         check_options(self)
+        require(
+            self.rounds is None or self.rounds <= MOST_ROUNDS,
+            f"rounds = {self.rounds} is more than {MOST_ROUNDS:,}",
+            where="rounds",
+        )
+        if self.stop_when is not None:
+            Condition.parse(self.stop_when)
+        require(
+            self.patience_metric is None or self.patience is not None,
+            "patience_metric needs patience",
+            "give patience = 10, or leave patience_metric out",
+            where="patience_metric",
+        )
 
     @classmethod
     def of(cls, table: Mapping[str, Any], seed: int | None = None) -> RunOptions:
@@ -116,3 +163,31 @@ def seeds_in(table: Mapping[str, Any]) -> list[int]:
             where=("seeds",),
         )
     return list(seeds)
+
+
+MOST_SEEDS = 10_000
+"""The longest range of seeds of one command."""
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Parse a list or a range of seeds.
+
+    >>> parse_seeds("0..2"), parse_seeds("1,5")
+    ([0, 1, 2], [1, 5])
+    """
+    if match := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text):
+        first, last = map(int, match.groups())
+        if last - first >= MOST_SEEDS:
+            raise InvalidOption(
+                f"--seeds {text} is {last - first + 1} runs",
+                f"name at most {MOST_SEEDS} seeds",
+            )
+        if first <= last:
+            return list(range(first, last + 1))
+    elif re.fullmatch(r"\d{1,18}(,\d{1,18})*", text):
+        seeds = [int(s) for s in text.split(",")]
+        if len(set(seeds)) == len(seeds):
+            return seeds
+    raise InvalidOption(
+        f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5"
+    )

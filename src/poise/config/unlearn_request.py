@@ -77,7 +77,7 @@ class UnlearnRequest(Budget):
     """The clients to unlearn, the method, and the guarantee."""
 
     clients: tuple[int, ...] = option(
-        help="the clients to unlearn, numbered as in the training.",
+        help="the clients to unlearn, by name or numbered as in the training.",
         parser=parse_clients,
         example="3,7 or 0..4",
     )

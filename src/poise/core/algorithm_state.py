@@ -134,8 +134,10 @@ class LocalState:
         if memory is None:
             return cls(None, {}, {})
         shared = algorithm_state.sent.get(version) or memory.shared(start[0])
-        initial = start if memory.begins_at_start else torch.zeros_like(start)
-        client_state = algorithm_state.rows(memory.keeps, clients, otherwise=initial)
+        client_state: dict[str, Stack] = {}
+        for name in memory.keeps:
+            initial = memory.begins(name, start)
+            client_state |= algorithm_state.rows([name], clients, otherwise=initial)
         return cls(memory, shared, client_state)
 
     def point(self) -> Callable[[Stack], Stack] | None:
@@ -149,6 +151,12 @@ class LocalState:
         if self.memory is None:
             return ()
         return self.memory.terms(start, self.shared, self.client_state)
+
+    def directions(self, start: Stack) -> tuple[Transform, ...]:
+        """Return the transforms of the memory that follow those of the step rule."""
+        if self.memory is None:
+            return ()
+        return self.memory.directions(start, self.client_state)
 
     def after(self, deltas: Stack, steps: Ints, rate: float) -> Mapping[str, Stack]:
         """Return the vectors that each client keeps after its work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ def array_of(values: ArrayLike | torch.Tensor, name: str) -> NDArray[Any]:
     ...
     poise.core.errors.InvalidOption: x is no array: its rows have different lengths
     """
-    if isinstance(values, np.ma.MaskedArray):
+    # without the module there are no masked arrays, and importing it takes time
+    if "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray):
         masked = int(np.ma.getmaskarray(values).sum())
         if masked:
             raise InvalidOption(

@@ -29,6 +29,24 @@ class Batch:
     counts: torch.Tensor  # (a,) int64
     full: bool  # every row has b samples
 
+    def split(self, parts: int) -> Iterator[tuple[Batch, torch.Tensor]]:
+        """Yield this many smaller batches, and the share of each row's samples in them.
+
+        The mean gradient of a row is the sum of its shares times the gradients of the
+        parts. A row with fewer samples than parts repeats a sample, with share 0.
+        """
+        width = -(-self.positions.shape[1] // parts)
+        columns = torch.arange(width)
+        for part in range(parts):
+            begin = self.counts * part // parts
+            counts = self.counts * (part + 1) // parts - begin
+            inside = columns < counts[:, None]
+            places = torch.where(inside, begin[:, None] + columns, begin[:, None])
+            positions = self.positions.gather(1, places)
+            shares = counts.double() / self.counts
+            counts = counts.clamp(min=1)
+            yield Batch(positions, counts, bool((counts == width).all())), shares
+
 
 @dataclass(frozen=True)
 class BatchPlan:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from poise.core.protocols import Clock, Sampler, Server, Weighting
+from poise.core.protocols import Clock, Sampler, Server, Solver, Weighting
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Floats, Ints, Setting
 
@@ -182,6 +182,29 @@ class CountsEpochs(Protocol):
 
 
 @runtime_checkable
+class Accumulates(Protocol):
+    """A solver whose steps may follow the mean gradient of several batches."""
+
+    @property
+    def accumulate(self) -> int:
+        """Batches per step."""
+
+
+def batches_per_step(solver: Solver) -> int:
+    """Return how many batches one step takes; 1 for solvers that do not declare it."""
+    if isinstance(solver, Accumulates):
+        return solver.accumulate
+    return 1
+
+
+def samples_per_step(solver: Solver) -> int | None:
+    """Return the samples of one step; None for all samples of the client."""
+    if solver.batch_size is None:
+        return None
+    return solver.batch_size * batches_per_step(solver)
+
+
+@runtime_checkable
 class Seeded(Protocol):
     """A server that draws random numbers."""
 
@@ -231,3 +254,16 @@ class LetsClientsLeave(Protocol):
 
     def without(self, clients: Sequence[int] | Ints) -> Any:
         """Return the federation without these clients; the others move up, in order."""
+
+
+# oracles ------------------------------------------------------------------------------
+# ------------
+
+
+@runtime_checkable
+class SaysHow(Protocol):
+    """An oracle that says how it computes gradients."""
+
+    @property
+    def computation(self) -> str:
+        """The kernel and why it was chosen, in one line; empty if there is no choice."""

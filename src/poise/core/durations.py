@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -64,6 +64,22 @@ class FixedDurations:
     def windows(self, dt: float, clients: int) -> Floats:
         """``ceil(tau_i / dt)``; work that ends with a window belongs to it."""
         return np.ceil(self.mean(clients) / dt * (1 - SAME))
+
+
+@dataclass(frozen=True)
+class LateStarts(FixedDurations):
+    """Client i cannot start before ``first_start[i]``; then it always takes ``tau[i]``."""
+
+    first_start: Floats = field(default_factory=lambda: np.zeros(0))  # (N,)
+
+    def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
+        """The time that each client takes; inf before its first start."""
+        early = self.first_start[clients] > now * (1 + SAME)
+        return np.where(early, np.inf, super().of(clients, version, seed, now))
+
+    def mean(self, clients: int) -> Floats:
+        """The times of the work, whenever it starts."""
+        return FixedDurations(self.tau).mean(clients)
 
 
 def scenario(name: str, clients: int) -> Floats:

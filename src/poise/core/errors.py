@@ -70,6 +70,48 @@ class RunLocked(LedgerError):
     """Another process writes to this run."""
 
 
+class RunTaken(LedgerError):
+    """Another process wrote to this run meanwhile, although this process had its lock."""
+
+
+class RoundsLost(LedgerError):
+    """Resuming a run would take back recorded rounds.
+
+    Args:
+        recorded: number of recorded rounds.
+        kept: number of rounds that can be read.
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", *, recorded: int = 0, kept: int = 0
+    ) -> None:
+        super().__init__(message, hint)
+        self.recorded = recorded
+        self.kept = kept
+
+
+ELSEWHERE = {
+    "learning_rate": ("lr",),
+    "learning-rate": ("lr",),
+    "eta": ("lr",),
+    "local_steps": ("steps",),
+    "local_epochs": ("epochs",),
+    "batchsize": ("batch_size",),
+    "batch": ("batch_size",),
+    "num_clients": ("clients",),
+    "n_clients": ("clients",),
+    "clients_per_round": ("m",),
+    "fraction": ("m", "share"),
+    "num_rounds": ("rounds",),
+    "n_rounds": ("rounds",),
+    "epochs_total": ("rounds",),
+    "dataset": ("source",),
+    "concentration": ("alpha", "kappa"),
+    "beta": ("alpha",),
+}
+"""Names of options in other tools, and what poise calls them."""
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known word, or with all known words, if any.
 
@@ -79,12 +121,32 @@ def suggest(word: str, known: Iterable[str]) -> str:
     'known: full, uniform'
     """
     known = sorted(known)
-    nearest = get_close_matches(word, known, n=1)
+    meant = ELSEWHERE.get(word.lower(), ())
+    nearest = [name for name in meant if name in known]
+    nearest += [name for name in known if name.lower() == word.lower()]
+    nearest = nearest or get_close_matches(word, known, n=1)
     if nearest:
         return f"did you mean {nearest[0]!r}?"
     if not known:
         return ""
     return f"known: {', '.join(known)}"
+
+
+def without_quotes(value: object) -> str:
+    """Return a hint if a text is a number or a truth value in quotes; else nothing.
+
+    >>> without_quotes("0.5"), without_quotes("many")
+    ('write it without quotes: 0.5', '')
+    """
+    if not isinstance(value, str):
+        return ""
+    if value in ("true", "false"):
+        return f"write it without quotes: {value}"
+    try:
+        float(value)
+    except ValueError:
+        return ""
+    return f"write it without quotes: {value}"
 
 
 def require(condition: bool, message: str, hint: str = "", *, where: str = "") -> None:

@@ -76,6 +76,24 @@ class HasClasses(Protocol):
 
 
 @runtime_checkable
+class HasClassNames(Protocol):
+    """A federation whose classes have names."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes; empty if classes are only numbers."""
+
+
+@runtime_checkable
+class HasClientNames(Protocol):
+    """A federation whose clients may have names."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the clients, (N,), or None."""
+
+
+@runtime_checkable
 class HasMembers(Protocol):
     """A federation that clients can leave."""
 
@@ -98,6 +116,15 @@ class HasDigest(Protocol):
 
     def digest(self) -> str:
         """A hash of the clients' data."""
+
+
+@runtime_checkable
+class SaysAssumed(Protocol):
+    """A federation whose partition may have taken a value that nobody gave."""
+
+    @property
+    def assumed(self) -> str:
+        """The value as a sentence; empty if there is none."""
 
 
 @runtime_checkable

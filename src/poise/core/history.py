@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from poise.core.directions import Directions
 from poise.core.gradients import GRADIENT, Gradients
 from poise.core.sensitivity import Psi
 from poise.core.types import Floats, Ints, Record
@@ -22,6 +23,10 @@ class RecordWatcher(Protocol):
     def excluded(self) -> frozenset[int]:
         """Clients whose contributions have weight 0 from now on."""
 
+    @property
+    def news(self) -> Sequence[str]:
+        """The findings so far, in order."""
+
     def add(self, record: Record) -> None:
         """Examine one more round."""
 
@@ -34,28 +39,38 @@ class History:
         lowest_loss: by client, the lowest loss that it reported.
         last_loss: by client, the loss before its last work.
         last_norm: by client, the length of its last update.
+        last_steps: by client, the local steps of its last update.
         taken_part: by client, in how many aggregations it took part.
+        asked: by client, how many aggregations used, refused or gave up its update.
         reached: the best value of each metric.
         psi: how far each client has moved the model.
         gradients: the last update of every client; None unless a sampler needs them.
         watch: the live audit, if the run has one.
+        directions: whether large or small values of a metric are good.
     """
 
     lowest_loss: dict[int, float] = field(default_factory=dict)
     last_loss: dict[int, float] = field(default_factory=dict)
     last_norm: dict[int, float] = field(default_factory=dict)
+    last_steps: dict[int, int] = field(default_factory=dict)
     taken_part: dict[int, int] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
     reached: dict[str, float] = field(default_factory=dict)
     psi: Psi = field(default_factory=Psi)
     gradients: Gradients | None = None
     watch: RecordWatcher | None = None
+    directions: Directions = Directions()
 
     def add(self, record: Record) -> None:
         """Add one more round."""
-        for client in {c.client for c in record.contributions}:
+        taken_part = {c.client for c in record.contributions}
+        for client in taken_part:
             self.taken_part[client] = self.taken_part.get(client, 0) + 1
+        for client in taken_part | {r.client for r in record.refusals}:
+            self.asked[client] = self.asked.get(client, 0) + 1
         for c in record.contributions:
             self.last_norm[c.client] = c.norm
+            self.last_steps[c.client] = c.steps
             if c.loss_before is not None:
                 self.last_loss[c.client] = c.loss_before
             for loss in (c.loss_before, c.loss_after):
@@ -72,7 +87,7 @@ class History:
         """Add the metrics measured after the last round."""
         for name, value in metrics.items():
             if isinstance(value, float) and not np.isnan(value):
-                better = min if name.endswith(("loss", "mae")) else max
+                better = min if self.directions.lower_is_better(name) else max
                 self.reached[name] = better(value, self.reached.get(name, value))
 
     def add_updates(

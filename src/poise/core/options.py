@@ -24,7 +24,7 @@ from typing import (
     get_type_hints,
 )
 
-from poise.core.errors import InvalidOption, suggest
+from poise.core.errors import InvalidOption, suggest, without_quotes
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -123,7 +123,7 @@ class Option:
         if self.declared.example:
             example = f"for example {self.declared.example}"
         else:
-            example = ""
+            example = without_quotes(value)
         return InvalidOption(
             f"{self.name} must be {describe_type(self.type)}, not {value!r}",
             example,
@@ -277,4 +277,9 @@ def describe_type(hint: object) -> str:
         bool: "true or false",
         type(None): "nothing",
     }
-    return names.get(hint, str(getattr(hint, "__name__", hint)))
+    if hint in names:
+        return names[hint]
+    name = str(getattr(hint, "__name__", hint))
+    if name.endswith("Part"):
+        return "a part"
+    return {"ndarray": "an array"}.get(name, name)

@@ -9,6 +9,7 @@ known key as a hint; `describe` is its inverse.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import (
     TYPE_CHECKING,
@@ -24,8 +25,9 @@ from typing import (
 
 import numpy as np
 
-from poise.core.errors import InvalidOption, errors_at, suggest
+from poise.core.errors import InvalidOption, errors_at, suggest, without_quotes
 from poise.core.options import describe_type, fits, values_of
+from poise.core.own_parts import import_part, import_parts
 from poise.core.slots import RUN_SLOTS
 from poise.core.traits import replaced_in
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SLOTS = (*RUN_SLOTS, "attack", "backend", "durations")
+SLOTS = (*RUN_SLOTS, "attack", "backend", "durations", "optimizer", "schedule")
 """All kinds of parts."""
 
 OURS = "poise."
@@ -42,6 +44,9 @@ OURS = "poise."
 
 OWN = ":"
 """Separates module and class in the name of an object that is no declared part."""
+
+SLOT = "slot"
+"""The key of a field's metadata that names the slot of the part that it holds."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -68,9 +73,11 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
         check_values = getattr(cls, "__post_init__", None)
 
         def check(self: DataclassInstance) -> None:
+            slots = {f.name: f.metadata.get(SLOT, "") for f in dataclasses.fields(self)}
             for name, value in values_of(self).items():
                 # comparable and hashable values
-                object.__setattr__(self, name, _frozen(value))
+                made = _frozen(_built_option(value, slots[name], name))
+                object.__setattr__(self, name, made)
             _check_types(self)
             if check_values is not None:
                 check_values(self)
@@ -86,13 +93,33 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
     return declare
 
 
+def part_option(slot: str) -> Any:
+    """Declare an option that holds a part of this slot; None by default.
+
+    The option also accepts the name of a part, or its table: ``{"name": …}``.
+    """
+    return dataclasses.field(default=None, metadata={SLOT: slot})
+
+
+def _built_option(value: object, slot: str, option: str) -> object:
+    """Return the part of an option that names it; any other value is returned as it is."""
+    if isinstance(value, str) and slot and OWN not in value:
+        value = {"name": value}
+    if not slot or not isinstance(value, Mapping):
+        return value
+    with errors_at(option):
+        return build(slot, value, title=f"{option}:")
+
+
 def _refuse_name_of_poise(slot: str, name: str, cls: type) -> None:
     """Raise if a foreign class takes the name of one of poise's parts.
 
     A file that names one of poise's parts must mean that part in every process.
     """
-    known = _register[slot].get(name)
-    if known is None or cls.__module__.startswith(OURS):
+    if cls.__module__.startswith(OURS):
+        return
+    known = part_named(slot, name)
+    if known is None:
         return
     if known.__module__.startswith(OURS):
         owner = f"poise's {slot} {known.__name__}"
@@ -106,8 +133,18 @@ def _refuse_name_of_poise(slot: str, name: str, cls: type) -> None:
 
 
 def parts_of(slot: str) -> dict[str, type]:
-    """Return the parts of a slot by name, sorted."""
+    """Return the parts of a slot by name, sorted; imports all of poise's."""
+    import_parts(slot)
     return dict(sorted(_register[slot].items()))
+
+
+def part_named(slot: str, name: object) -> type | None:
+    """Return the part of this name, or None; imports only the module of the part."""
+    if not isinstance(name, str):
+        return None
+    if name not in _register[slot]:
+        import_part(slot, name)
+    return _register[slot].get(name)
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
@@ -139,6 +176,9 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
 
 def _class_named(name: object, slot: str, title: str) -> type:
     """Return the registered class of a name in an experiment file."""
+    found = part_named(slot, name)
+    if found is not None:
+        return found
     known = parts_of(slot)
     if name is None:
         raise InvalidOption(
@@ -153,13 +193,11 @@ def _class_named(name: object, slot: str, title: str) -> type:
             f'declare it with @part("{slot}", "a name") before the run',
             where=("name",),
         )
-    if not isinstance(name, str) or name not in known:
-        raise InvalidOption(
-            f"{title} unknown {slot} {name!r}",
-            suggest(str(name), known),
-            where=("name",),
-        )
-    return known[name]
+    raise InvalidOption(
+        f"{title} unknown {slot} {name!r}",
+        suggest(str(name), known),
+        where=("name",),
+    )
 
 
 def option_names(instance: object) -> tuple[str, ...]:
@@ -192,6 +230,8 @@ def describe(instance: object) -> dict[str, Any]:
         value = values[f.name]
         if _required(f) or value != f.default:
             table[f.name] = _plain(value)
+            if f.metadata.get(SLOT):  # the option implies the slot
+                table[f.name].pop(SLOT)
     return table
 
 
@@ -234,6 +274,8 @@ def _plain(value: object) -> Any:
         return {"slot": value.slot, **describe(value)}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if inspect.isroutine(value):
+        return f"{value.__module__}{OWN}{value.__qualname__}"
     return value
 
 
@@ -247,6 +289,16 @@ def _revive(value: object) -> Any:
     return value
 
 
+def _slot_hint(value: object) -> str:
+    """Return how to write a part inside a table that lacks its slot; else nothing."""
+    if not isinstance(value, Mapping) or "name" not in value:
+        return ""
+    slots = [slot for slot in SLOTS if part_named(slot, value["name"]) is not None]
+    if not slots:
+        return ""
+    return f'add slot = "{slots[0]}" to the table'
+
+
 def _check_types(instance: DataclassInstance) -> None:
     """Raise for a value that does not have its annotated type."""
     hints = get_type_hints(type(instance))
@@ -255,5 +307,6 @@ def _check_types(instance: DataclassInstance) -> None:
             kind = type(instance).__name__
             raise InvalidOption(
                 f"{kind}: {name} must be {describe_type(hints[name])}, not {value!r}",
+                without_quotes(value) or _slot_hint(value),
                 where=(name,),
             )

@@ -7,20 +7,22 @@ Every part has ``fit``, which a run calls once, before it computes anything. ``f
 raises `IncompatibleParts` or `InvalidOption` if the part cannot work in the setting.
 `poise.testing` has a contract suite for each slot.
 
-=============  =========================================================
-========================= slot           question
-you write =============  =========================================================
-========================= `Solver`       What does each client do?
-``rule``, ``steps_for`` `Sampler`      Which clients work?
-``draw`` `Clock`        When do their answers count?
-``advance``, ``times`` `Weighting`    How much does each update count?
-``coefficients`` `Aggregator`   How do the weighted updates become one direction?
-``combine`` `Channel`      What happens to an update on its way to the server?
-``encode``, ``decode`` `Personal`     Which entries of the model stay with each client?
-``names`` `Server`       How does the server apply the direction?
-``init``, ``apply`` `Attack`       What do dishonest clients send instead?
-``answer`` =============  =========================================================
-=========================
+=============  ==================================  ============================
+slot           question                            you write
+=============  ==================================  ============================
+`Solver`       What does each client do?           ``rule``, ``steps_for``
+`Sampler`      Which clients work?                 ``draw``
+`Clock`        When do their answers count?        ``advance``, ``times``
+`Weighting`    How much does each update count?    ``coefficients``
+`Aggregator`   How do the updates become one       ``combine``
+               direction?
+`Channel`      What happens to an update on its    ``encode``, ``decode``
+               way to the server?
+`Personal`     Which entries of the model stay     ``names``
+               with each client?
+`Server`       How is the direction applied?       ``init``, ``apply``
+`Attack`       What do dishonest clients send?     ``answer``
+=============  ==================================  ============================
 
 Sizes: N clients, m rows (updates, or clients that work together), d entries of the
 model. A stack is a matrix with one row per client. Parts must not change their
@@ -157,6 +159,19 @@ class Memory:
         client_state: Mapping[str, Stack],
     ) -> tuple[Transform, ...]:
         """Return the transforms to apply before those of the step rule."""
+        return ()
+
+    def begins(self, name: str, start: Stack) -> Stack:
+        """Return the vectors of this name that new clients begin with, one row each."""
+        return start if self.begins_at_start else torch.zeros_like(start)
+
+    def directions(
+        self, start: Stack, client_state: Mapping[str, Stack]
+    ) -> tuple[Transform, ...]:
+        """Return the transforms to apply after those of the step rule.
+
+        They may change ``client_state`` in place.
+        """
         return ()
 
     def point(
@@ -518,6 +533,32 @@ class Oracle(Protocol):
 
 
 @runtime_checkable
+class KnowsSampleForm(Protocol):
+    """An oracle that describes the form of a sample."""
+
+    @property
+    def sample_form(self) -> str:
+        """The form as text: shapes, numbers of classes and tokens; no values."""
+
+
+@runtime_checkable
+class ChecksMetrics(Protocol):
+    """An oracle that knows which metrics have no value on its data."""
+
+    def check_metrics(self, names: frozenset[str]) -> None:
+        """Raise if one of these metrics cannot be measured."""
+
+
+@runtime_checkable
+class HasSetMetrics(Protocol):
+    """An oracle with metrics of a set, which are nan where they are undefined."""
+
+    @property
+    def set_metrics(self) -> Mapping[str, object]:
+        """These metrics by name, without prefix."""
+
+
+@runtime_checkable
 class Descends(Protocol):
     """An oracle that makes plain gradient steps in one pass with the gradients."""
 
@@ -543,6 +584,10 @@ class Backend(Protocol):
     @property
     def real_time(self) -> bool:
         """Whether answers take real time; it is then a `RealTimeBackend`."""
+
+    @property
+    def real_nodes(self) -> bool:
+        """Whether clients work on real nodes, which cannot repeat a lost round at will."""
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
         """Do the assignments of an order; return one row for each, in order.

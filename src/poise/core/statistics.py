@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from poise.core.errors import require
 from poise.core.types import Floats
 
 
@@ -54,3 +55,26 @@ class WeightStatistics:
         if self.alpha is None:
             return float("nan")
         return self.sigma + self.alpha * float(self.mean @ self.mean)
+
+
+def uniform_statistics(
+    importance: Floats, m: int, share: float = 1.0
+) -> WeightStatistics:
+    """Return the moments of ``omega_i = share (N/m) p_i`` for m of N clients, all equally likely.
+
+    >>> uniform_statistics(np.array([0.5, 0.5]), 1).alpha
+    1.0
+    """
+    p = np.asarray(importance, dtype=np.float64)
+    n = len(p)
+    require(m <= n, f"m = {m} clients per round, but there are {n}")
+    alpha = 0.0
+    if n > 1:
+        alpha = (n - m) / (m * (n - 1))
+    return WeightStatistics(
+        share * p,
+        share**2 * (n / m - 1) * p**2,
+        alpha=alpha,
+        sum_variance=share**2 * alpha * (n * float(p @ p) - 1),
+        expected_clients=float(m),
+    )

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, Protocol, TypeVar, cast
 
+from poise.core.directions import Directions
+
 Traits = TypeVar("Traits")
 Declared = TypeVar("Declared", covariant=True)
 
@@ -44,6 +46,7 @@ class SamplerTraits:
     uses_norms: bool = False  # the draw depends on the norms of earlier updates
     favours_losses: bool = False  # clients with large losses are drawn more often
     absent_keep: bool = False  # a client that is not drawn counts with the old model
+    remembers_draws: bool = False  # the draw depends on who was drawn before
     per_round: int | None = None  # m: clients per round, or draws
     # one of the two laws that [Fraboni 2023, Cor. 2.1] compares
     law: Literal["uniform", "multinomial"] | None = None
@@ -73,6 +76,12 @@ class SolverTraits:
     removes_drift: bool = False
     # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
     own_share: float | None = None
+    # the steps do not depend on the size of the gradient: near the optimum they do not
+    # become shorter
+    scale_free: bool = False
+    decoupled_decay: float = 0.0  # lambda that shrinks the model beside the optimiser
+    # of scale-free steps: how far the first step moves a coordinate, in units of the rate
+    first_step: float | None = None
 
     @property
     def plain_gradient(self) -> bool:
@@ -104,6 +113,7 @@ class Tilt:
 
     of: Literal["loss", "improvement"]
     option: str  # the name of the option that divides the exponent
+    rate: float | None = None  # the signed factor of the exponent; None if it varies
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,7 @@ class TaskTraits:
     convex: Literal["quadratic", "logistic"] | None = None  # the kind of convex problem
     sums: bool = False  # the model is the mean of sums over each client's samples
     lowest_loss: float | None = None  # no loss is below; None if unknown
+    directions: Directions = Directions()  # of its metrics
 
 
 class Declares(Protocol[Declared]):

@@ -2,15 +2,16 @@
 
 `Layout` maps the tensors of a module to positions of the flat vector. Trainable entries
 come first (``[:trainable]``); buffers such as batch-norm statistics follow. Frozen
-parameters (``requires_grad=False``) belong to the task, not to the vector: poise
-neither sends nor stores them.
+parameters (``requires_grad=False``) and buffers with infinite entries, such as causal
+masks, belong to the task, not to the vector: poise neither sends nor stores them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import TypeAlias
 
@@ -20,6 +21,24 @@ from poise.core.errors import require
 
 Vector: TypeAlias = torch.Tensor  # (d,)
 Stack: TypeAlias = torch.Tensor  # (m, d)
+
+
+def is_constant(buffer: torch.Tensor) -> bool:
+    """Return whether a buffer has entries that are not finite, and hence no differences.
+
+    >>> is_constant(torch.tensor([0.0, -torch.inf])), is_constant(torch.zeros(2))
+    (True, False)
+    """
+    return not bool(buffer.isfinite().all())
+
+
+def task_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the tensors that belong to the task: frozen parameters, constant buffers."""
+    frozen = {n: p for n, p in module.named_parameters() if not p.requires_grad}
+    state = module.state_dict()
+    return frozen | {
+        n: b for n, b in module.named_buffers() if n in state and is_constant(b)
+    }
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,20 @@ class Layout:
         )
 
     @classmethod
+    def of_entries(
+        cls,
+        entries: Sequence[tuple[str, tuple[int, ...], torch.dtype]],
+        trainable: int,
+    ) -> Layout:
+        """Return the layout of these tensors, of which the first ones are trained.
+
+        Tensors that begin before position ``trainable`` of the vector are trained.
+        """
+        starts = accumulate((prod(shape) for _, shape, _ in entries), initial=0)
+        trained = sum(start < trainable for start in list(starts)[:-1])
+        return cls._of(list(entries[:trained]), list(entries[trained:]))
+
+    @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
         """Return the layout of a module's parameters and persistent buffers."""
         trainable = [
@@ -67,7 +100,9 @@ class Layout:
         buffers = [
             (name, tuple(t.shape), t.dtype)
             for name, t in module.state_dict(keep_vars=True).items()
-            if isinstance(t, torch.Tensor) and not isinstance(t, torch.nn.Parameter)
+            if isinstance(t, torch.Tensor)
+            and not isinstance(t, torch.nn.Parameter)
+            and not is_constant(t)
         ]
         require(bool(trainable), f"{type(module).__name__} has no trainable parameter")
         return cls._of(trainable, buffers)
@@ -120,6 +155,20 @@ class Layout:
             e.name: values[..., e.start : e.stop].view((*lead, *e.shape))
             for e in self.entries
         }
+
+    def tensors(self, theta: Vector) -> dict[str, torch.Tensor]:
+        """Return copies of the named tensors of a vector, each in a type of its own.
+
+        Floating-point tensors have the type of the vector, the others their own.
+        """
+        named = {}
+        views = self.views(theta)
+        for entry in self.entries:
+            value = views[entry.name]
+            if not entry.dtype.is_floating_point:
+                value = value.round().to(entry.dtype)
+            named[entry.name] = value.clone()
+        return named
 
     def flatten(
         self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float32

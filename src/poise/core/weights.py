@@ -204,6 +204,57 @@ def extreme(values: Floats, k: int | float) -> Floats:
     return np.where(above, 1.0, np.where(tied, share_of_tied, 0.0)) / count
 
 
+def effective_clients(weights: Floats) -> float:
+    """Return ``(sum c_i)^2 / sum c_i^2``: how many equal weights would vary as much.
+
+    >>> effective_clients(np.full(4, 0.25)), effective_clients(np.array([1.0, 0.0]))
+    (4.0, 1.0)
+    """
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
+def mild_temperature(
+    base: Floats, exponents: Floats, least: float, share: float
+) -> float:
+    """Return a T >= ``least`` with enough effective clients in ``base_i exp(e_i / T)``.
+
+    Enough is ``share`` times the effective clients of the base weights. T is ``least``
+    if that is mild enough, otherwise a T at which the number is just enough, by
+    bisection of 1/T.
+
+    >>> T = mild_temperature(np.array([0.5, 0.5]), np.array([0.0, 1.0]), least=0.1, share=0.8)
+    >>> round(1 / T, 4)  # weights 1/(1 + x) and x/(1 + x) with x = e^(1/T) = 3
+    1.0986
+    """
+    if len(base) == 0:
+        return least
+    enough = share * effective_clients(base)
+
+    def mild(rate: float) -> bool:
+        return effective_clients(renormalised(base, exponents * rate)) >= enough
+
+    if effective_clients(renormalised(base, exponents / least)) >= enough:
+        return least
+    low, high = 0.0, 1 / least
+    for _ in range(60):
+        middle = (low + high) / 2
+        if mild(middle):
+            low = middle
+        else:
+            high = middle
+    return 1 / low if low else np.inf
+
+
+def check_effective(name: str, share: float | None) -> None:
+    """Raise unless the share of effective clients is above 0 and at most 1, or None."""
+    require(
+        share is None or 0 < share <= 1,
+        f"{name}: effective = {share}",
+        "give the least share of effective clients, above 0 and at most 1",
+        where="effective",
+    )
+
+
 def check_cap(name: str, cap: float | None) -> None:
     """Raise unless the cap is a share of the total weight, or None."""
     require(

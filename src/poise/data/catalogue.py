@@ -286,6 +286,10 @@ def entry(name: str) -> DatasetEntry:
     >>> entry("usps").fetched
     1
     """
+    if name in ("digits", "synthetic"):
+        raise InvalidOption(
+            f"{name} has no files", f'use it as it is: source = "{name}"'
+        )
     if name not in CATALOGUE:
         raise InvalidOption(f"there is no data set {name!r}", suggest(name, CATALOGUE))
     return CATALOGUE[name]

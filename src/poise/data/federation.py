@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poise.core.errors import InvalidOption, errors_at, require, sizes_checked, suggest
+from poise.core.errors import (
+    InvalidOption,
+    errors_at,
+    require,
+    sizes_checked,
+    suggest,
+    without_quotes,
+)
+from poise.core.objects import name_of, title_of
 from poise.core.types import Floats
+from poise.data.assumptions import DECIDING, assumption
 from poise.data.federation_data import Federation, plain
 from poise.data.holdings import StoredHoldings
 from poise.data.options import check_options, named, option_names, sort_options
+from poise.data.own import is_own, load_own, names_files, readers_of, with_folder
+from poise.data.own.kinds import is_many
+from poise.data.own.partitioners import Partitioner, index_arrays, is_partitioner
+from poise.data.own_source import OPTIONS, is_code, own_loader
 from poise.data.partitioning import (
     Partition,
     PartitionRule,
@@ -25,10 +39,9 @@ from poise.data.partitions import PARTITIONS, by_key
 from poise.data.populations import POPULATIONS
 from poise.data.sources import SOURCES, Source, arrays
 
-Given: TypeAlias = str | tuple[ArrayLike, ArrayLike]
-"""The name of a data source, or arrays ``(x, y)``."""
-
-Loader: TypeAlias = Callable[..., Source]
+Given: TypeAlias = Any
+"""The name of a data source, a path, arrays ``(x, y)``, a data frame, a data set, a list
+or table of these with one entry per client, or a function that returns one of them."""
 
 _FEDERATION_OPTIONS = [
     "samples",
@@ -48,8 +61,8 @@ _DEFAULT_CLIENTS = 100
 
 @sizes_checked()
 def federation(
-    source: str | tuple[ArrayLike, ArrayLike],
-    partition: str | Sequence[ArrayLike] = "iid",
+    source: Given,
+    partition: str | Sequence[ArrayLike] | Partitioner | None = None,
     clients: int | None = None,
     seed: int = 0,
     importance: str | ArrayLike = "size",
@@ -68,10 +81,16 @@ def federation(
     Args:
         source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``,
             ``digit-domains``, ``shakespeare``, ``leaf``, ``heart-disease``,
-            ``synthetic``, or arrays ``(x, y)``.
+            ``synthetic``; or your own data: arrays ``(x, y)`` (x may be a tuple or dict
+            of arrays), a data frame of pandas or polars, a data set of PyTorch or
+            Hugging Face, a CSV, Parquet, ``.npz`` or ``.npy`` file, a folder of images,
+            a list (or a dictionary by name) of these with one entry per client; or a
+            function that returns one of these, as it is or by its name
+            ``"package.module:name"``; ``options=`` are its arguments.
         partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``,
-            ``dirichlet-by-class``, ``imbalanced``, ``by-key``, or one index array per
-            client.
+            ``dirichlet-by-class``, ``imbalanced``, ``by-key``, one index array per
+            client, or a partitioner of flwr-datasets. None is ``by-key`` if the data
+            name their owners (a list of clients, ``key=``, ``keys=``), else ``iid``.
         clients: number of clients; None is 100, or every natural client for ``by-key``.
         seed: the seed of all random streams of the federation.
         importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is
@@ -92,8 +111,9 @@ def federation(
         without: clients that have left; the others keep their samples and move up, in
             order.
         options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``,
-            ``phi2``, ``ratios``, …) and of the source (``normalize``, ``by``,
-            ``stride``, ``test``, …). The partition takes an option that both have.
+            ``phi2``, ``ratios``, …) and of the source (``label``, ``key``,
+            ``normalize``, ``by``, ``stride``, ``test``, ``target``, …). The partition
+            takes an option that both have.
 
     >>> fed = federation("digits", "shards", clients=20, shard_size=30, seed=1)
     >>> fed
@@ -109,20 +129,37 @@ def federation(
     number = None
     if clients is not None:
         number = _whole("clients", clients)
-    loader = _loader(source)
+    if names_files(source):
+        source = with_folder(source, Path.cwd())
+    unstated = partition is None
+    if partition is None:
+        partition = _natural(source, options)
+    takers = _takers(source, options.get(OPTIONS, {}))
     rule = _rule(partition, on_demand)
     rule_options, source_options = _sorted(
-        source, loader, partition=partition, rule=rule, options=options
+        source,
+        takers,
+        partition=partition,
+        rule=rule,
+        options={
+            k: v for k, v in options.items() if k != OPTIONS or not is_code(source)
+        },
     )
     source_clients = _DEFAULT_CLIENTS if number is None else number
     pool = _load(
-        source, loader, options=source_options, clients=source_clients, seed=seed
+        source, takers[0], options=source_options, clients=source_clients, seed=seed
     )
     pool = subset(pool, samples, test_samples=test_samples, seed=seed)
+    if unstated and is_code(source) and pool.keys is not None:
+        partition = "by-key"  # the function returned the owners of the rows
+        rule = by_key
     if number is None and rule not in (None, by_key):
         number = _DEFAULT_CLIENTS
+    dealt = cast(Partition, partition)
+    if is_partitioner(partition):
+        dealt = index_arrays(partition, source, pool)
     holdings, keys = deal(
-        pool, partition, rule=rule, clients=number, seed=seed, options=rule_options
+        pool, dealt, rule=rule, clients=number, seed=seed, options=rule_options
     )
     tests = None
     if isinstance(holdings, StoredHoldings):
@@ -166,6 +203,7 @@ def federation(
         holdings,
         seed=seed,
         partition=_partition_title(partition, rule_options),
+        assumed=assumption(partition, rule, rule_options),
         weighing=_weighing(importance, holdings.clients),
         spec=_spec(
             source, partition, always=always, sometimes=sometimes, options=options
@@ -185,17 +223,38 @@ def federation(
 
 def _whole(name: str, value: int) -> int:
     fits = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    require(fits, f"{name} = {value!r} must be a whole number", where=name)
+    require(
+        fits,
+        f"{name} = {value!r} must be a whole number",
+        without_quotes(value),
+        where=name,
+    )
     return int(value)
 
 
-def _loader(source: Given) -> Loader:
-    if isinstance(source, str):
-        return named(source, SOURCES, "data source")
-    return arrays
+def _natural(source: Given, options: Mapping[str, Any]) -> str:
+    """Return the partition of data whose rows have owners, else ``iid``."""
+    if is_many(source) or {"key", "keys"} & {
+        k for k, v in options.items() if v is not None
+    }:
+        return "by-key"
+    return "iid"
 
 
-def _rule(partition: Partition, on_demand: bool) -> PartitionRule | None:
+def _takers(source: Given, options: Mapping[str, Any]) -> list[Callable[..., Any]]:
+    """Return the functions that take the options of a source.
+
+    ``options`` are those of the user's function, if the source is one.
+    """
+    with errors_at("source"):
+        if is_code(source):
+            return [own_loader(source, options)]
+        if is_own(source):
+            return [*readers_of(source), arrays]
+    return [named(source, SOURCES, "data source")]
+
+
+def _rule(partition: Partition | Partitioner, on_demand: bool) -> PartitionRule | None:
     if not isinstance(partition, str):
         require(
             not on_demand,
@@ -217,8 +276,8 @@ def _rule(partition: Partition, on_demand: bool) -> PartitionRule | None:
 
 def _sorted(
     source: Given,
-    loader: Loader,
-    partition: Partition,
+    loaders: Sequence[Callable[..., Any]],
+    partition: Partition | Partitioner,
     rule: PartitionRule | None,
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -226,24 +285,44 @@ def _sorted(
     first = "a list of index arrays"
     if isinstance(partition, str):
         first = f"partition {partition!r}"
-    second = "arrays"
+    second = "your data"
     if isinstance(source, str):
         second = f"source {source!r}"
-    takers = {first: [], second: option_names(loader, *_SUPPLIED)}
+    elif isinstance(source, tuple):
+        second = "arrays"
+    elif is_code(source):
+        second = f"source {title_of(source)}"
+    known = [
+        n for loader in loaders for n in option_names(loader, *_SUPPLIED, "closed")
+    ]
+    takers = {first: [], second: known}
     if rule is not None:
         takers[first] = option_names(rule, *_SUPPLIED, "keys")
-    sorted_ = sort_options(options, takers, _FEDERATION_OPTIONS)
+    owners = {
+        name: partition
+        for partition, deciding in DECIDING.items()
+        for name in deciding.options
+        if name != "sizes"
+    }
+    sorted_ = sort_options(options, takers, _FEDERATION_OPTIONS, owners)
     if rule is not None:
         check_options(rule, sorted_[first], first)
-    check_options(loader, sorted_[second], second)
-    return sorted_[first], sorted_[second]
+    given = sorted_[second]
+    for loader in loaders:
+        names = option_names(loader)
+        check_options(loader, {n: v for n, v in given.items() if n in names}, second)
+    return sorted_[first], given
 
 
 def _load(
-    source: Given, loader: Loader, options: dict[str, Any], clients: int, seed: int
+    source: Given,
+    loader: Callable[..., Source],
+    options: dict[str, Any],
+    clients: int,
+    seed: int,
 ) -> Source:
-    if not isinstance(source, str):
-        return arrays(source, **options)
+    if is_own(source) and not is_code(source):
+        return load_own(source, options)
     offered = {"clients": clients, "seed": seed}
     parameters = option_names(loader)
     supplied = {name: value for name, value in offered.items() if name in parameters}
@@ -286,7 +365,11 @@ def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
     return given.copy()
 
 
-def _partition_title(partition: Partition, options: Mapping[str, Any]) -> str:
+def _partition_title(
+    partition: Partition | Partitioner, options: Mapping[str, Any]
+) -> str:
+    if is_partitioner(partition):
+        return type(partition).__name__
     if not isinstance(partition, str):
         return "index arrays"
     given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
@@ -304,14 +387,22 @@ def _short(value: object) -> str:
 
 def _spec(
     source: Given,
-    partition: Partition,
+    partition: Partition | Partitioner,
     always: Mapping[str, Any],
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """Return the arguments that make this federation again, without corruptions."""
-    if not isinstance(source, str) or not isinstance(partition, str):
+    if is_code(source):
+        source = name_of(source) or source
+    by_name = isinstance(source, str) or names_files(source)
+    held_out = options.get("test")
+    if is_own(held_out) and held_out is not None and not names_files(held_out):
+        by_name = False
+    if not by_name or not isinstance(partition, str):
         return None
+    if names_files(held_out):
+        options = {**options, "test": with_folder(held_out, Path.cwd())}
     chosen = {
         name: value
         for name, value in sometimes.items()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
+from pathlib import PurePath
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from poise.core.client_names import client_number
 from poise.core.errors import InvalidOption, require
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
@@ -22,7 +25,9 @@ from poise.data.options import check_options, named, option_names, sort_options
 from poise.data.overview import describe, kind_of_labels
 from poise.data.sources.source import Source
 
-Arrays: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+Arrays: TypeAlias = tuple[Any, NDArray[Any]]
+"""Features (one array, or a tuple or dict of arrays) and labels."""
+
 Number = TypeVar("Number", np.int64, np.float64)
 
 _MOST_COUNTED = 10_000
@@ -44,6 +49,8 @@ class Federation:
         client_tests: the pool and the holdings of the clients' own test samples.
         names: of the clients, or None.
         chosen: the owners in the holdings that are clients; None for all of them.
+        assumed: the value that the partition took for an option that nobody gave but
+            that decides how clients differ, as a sentence; empty if there is none.
 
     >>> from poise.data import federation
     >>> fed = federation("digits", "dirichlet", clients=10, alpha=0.5)
@@ -61,6 +68,7 @@ class Federation:
     client_tests: tuple[Samples, StoredHoldings] | None = None
     names: tuple[str, ...] | None = None
     chosen: Ints | None = None
+    assumed: str = ""
 
     # clients and their weights
     # ------------------------------------------------------------------
@@ -81,8 +89,13 @@ class Federation:
 
     @property
     def classes(self) -> int:
-        """Number of classes; 0 for regression."""
+        """Number of classes; 0 unless every sample has one class."""
         return self.source.train.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes; empty if classes are only numbers."""
+        return self.source.class_names
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
@@ -166,9 +179,13 @@ class Federation:
         labels = torch.from_numpy(held.labels.numpy()[positions])
         return Shards(held.samples, rows, labels, offsets)
 
-    def client(self, i: int) -> Arrays:
-        """Return the training data ``(x, y)`` of client i."""
-        return self.shards([i]).arrays()
+    def client(self, i: int | str) -> Arrays:
+        """Return the training data ``(x, y)`` of client i, by its number or its name."""
+        return self.shards([self.client_number(i)]).arrays()
+
+    def client_number(self, client: int | str) -> int:
+        """Return the number of a client that is given by number or by name."""
+        return client_number(client, self.clients, self.names or ())
 
     def _checked(self, clients: Sequence[int] | Ints) -> Ints:
         given = np.asarray(clients)
@@ -192,7 +209,7 @@ class Federation:
         >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
         np.int64(10)
         """
-        require(self.classes > 0, "label_counts: the labels are numbers, not classes")
+        require(self.classes > 0, "label_counts needs one class per sample")
         if self.clients > _MOST_COUNTED:
             raise InvalidOption(
                 f"label_counts: {self.clients} clients are too many to count",
@@ -269,9 +286,9 @@ class Federation:
         ]
         return self._corrupt(shards, owners, corruptions=on_tests)
 
-    def client_test(self, i: int) -> Arrays:
-        """Return the test data ``(x, y)`` of client i."""
-        return self.client_test_shards([i]).arrays()
+    def client_test(self, i: int | str) -> Arrays:
+        """Return the test data ``(x, y)`` of client i, by its number or its name."""
+        return self.client_test_shards([self.client_number(i)]).arrays()
 
     # variations and identity
     # --------------------------------------------------------------------
@@ -352,6 +369,10 @@ class Federation:
         """Return a description of the federation in a few lines."""
         return describe(self)
 
+    def _repr_html_(self) -> str:
+        """The summary in a notebook."""
+        return f"<pre>{escape(self.summary())}</pre>"
+
     def __repr__(self) -> str:
         on_demand = ", on demand" if self.on_demand else ""
         corruptions = "".join(
@@ -384,6 +405,8 @@ def plain(value: object) -> Any:
         return value.tolist()
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
     return value
 
 

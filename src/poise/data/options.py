@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from poise.core.errors import InvalidOption, suggest
+from poise.core.errors import InvalidOption, suggest, without_quotes
 
 Registered = TypeVar("Registered")
 
@@ -55,7 +56,9 @@ def check_options(
                 " or ".join(word for kind in kinds for word in _words(kind)) or "a list"
             )
             raise InvalidOption(
-                f"{label}: {name} must be {words}, not {value!r}", where=(name,)
+                f"{label}: {name} must be {words}, not {value!r}",
+                without_quotes(value),
+                where=(name,),
             )
 
 
@@ -82,6 +85,8 @@ def _fits(value: object, kind: Any) -> bool:
         return isinstance(value, kind)
     if kind is type(None):
         return value is None
+    if get_origin(kind) is Mapping:
+        return isinstance(value, Mapping)
     return not isinstance(value, str | bool | Mapping)
 
 
@@ -97,9 +102,14 @@ def named(name: object, register: Mapping[str, Registered], label: str) -> Regis
 
 
 def sort_options(
-    options: Mapping[str, Any], takers: Mapping[str, list[str]], others: list[str]
+    options: Mapping[str, Any],
+    takers: Mapping[str, list[str]],
+    others: list[str],
+    owners: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
     """Assign every option to the first taker that has it; raises for unknown ones.
+
+    ``owners`` are partitions by an option that only they have, for the hint.
 
     >>> takers = {"rule": ["alpha"], "source": ["by", "alpha"]}
     >>> sort_options({"alpha": 1, "by": "writer"}, takers, [])
@@ -111,8 +121,10 @@ def sort_options(
         if taker is None:
             known = [*others, *(name for names in takers.values() for name in names)]
             names = " and ".join(takers)
-            raise InvalidOption(
-                f"{names}: no option {name!r}", suggest(name, known), where=(name,)
-            )
+            hint = suggest(name, known)
+            owner = owners.get(name)
+            if owner is not None and not hint.startswith("did you mean"):
+                hint = f"{name} is an option of partition {owner!r}"
+            raise InvalidOption(f"{names}: no option {name!r}", hint, where=(name,))
         sorted_[taker][name] = value
     return sorted_

@@ -31,6 +31,8 @@ def describe(fed: Federation) -> str:
         lines.append(
             f"own test samples: {len(fed.client_tests[1].flat):,} over all clients"
         )
+    if fed.assumed:
+        lines.append(fed.assumed)
     if fed.public_mean:
         lines.append(f"centred: minus the {fed.public_mean}")
     lines += [f"corrupted: {corruption}" for corruption in fed.corruptions]
@@ -45,15 +47,20 @@ def _source(fed: Federation) -> str:
     name = fed.source.name
     count = len(fed.source)
     return (
-        f"{name}: {count:,} training samples of shape {fed.feature_shape}, "
+        f"{name}: {count:,} training samples of {fed.source.train.form}, "
         f"{kind_of_labels(fed)}; {out}"
     )
 
 
 def kind_of_labels(fed: Federation) -> str:
     """Return the number of classes as words, or ``regression``."""
+    pool = fed.source.train
+    if pool.element_classes:
+        return f"{pool.element_classes} classes for each of {pool.target_shape} labels"
     if fed.classes:
         return f"{fed.classes} classes"
+    if pool.target_shape:
+        return f"targets of shape {pool.target_shape}"
     return "regression"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from poise.core.errors import InvalidOption, errors_at, require
 from poise.core.rng import generator
@@ -35,7 +35,9 @@ def subset(
         rows = _positions(pool.train, pool.rows)
         with errors_at("samples"):
             chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
-        pool = replace(pool, rows=rows[chosen], keys=_at(pool.keys, chosen))
+        owners = _at(pool.keys, chosen)
+        groups = _at(pool.groups, chosen)
+        pool = replace(pool, rows=rows[chosen], keys=owners, groups=groups)
     if test_samples is not None:
         if pool.test is None:
             raise InvalidOption(
@@ -94,7 +96,7 @@ def deal(
             )
         parts, keys = by_key(pool.keys, clients, seed, **options)
         return StoredHoldings.of([rows[part] for part in parts]), keys
-    labels = pool.train.labels.numpy()[rows]
+    labels = _groups(pool, rows)
     if rule in POPULATIONS.values():
         # only by-key takes the number of clients from the data
         assert clients is not None
@@ -105,6 +107,16 @@ def deal(
     return StoredHoldings.of(
         [rows[part] for part in rule(labels, clients, seed, **options)]
     ), None
+
+
+def _groups(pool: Source, rows: Ints) -> NDArray[Any]:
+    """Return the labels by which partitions deal, (n,); floats if there are no classes."""
+    if pool.groups is not None:
+        return pool.groups
+    labels: NDArray[Any] = pool.train.labels.numpy()[rows]
+    if labels.ndim > 1:
+        return np.zeros(len(labels))
+    return labels
 
 
 def _index_arrays(

@@ -15,6 +15,7 @@ import torch
 from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.arrivals import UPDATE, Arrivals, rows_of
 from poise.core.batches import batch_widths
+from poise.core.capabilities import samples_per_step
 from poise.core.errors import PoiseError, UpdateRefused
 from poise.core.protocols import Oracle, Solver, WorkOrder
 from poise.core.rng import U64, keys
@@ -173,7 +174,7 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
         sizes: samples of each row's client, (m,).
         versions: the model version of each row, (m,).
     """
-    widths = batch_widths(sizes, solver.batch_size)
+    widths = batch_widths(sizes, samples_per_step(solver))
     rules = versions
     if memory_of(solver) is None:
         rates = {int(v): solver.rate(int(v)) for v in np.unique(versions)}
@@ -184,16 +185,14 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
     for rows in np.split(order, np.flatnonzero(~alike) + 1):
         if len(rows):
             width = int(widths[rows[0]])
-            count = _chunk_count(
-                len(rows), oracle, batch_size=solver.batch_size, width=width
-            )
+            count = _chunk_count(len(rows), oracle, width=width)
             chunks += np.array_split(rows, count)
     return chunks
 
 
-def _chunk_count(rows: int, oracle: Oracle, batch_size: int | None, width: int) -> int:
+def _chunk_count(rows: int, oracle: Oracle, width: int) -> int:
     """Return the number of equal chunks: few for speed, more to keep workers busy."""
-    least = -(-rows // oracle.rows(batch_size))
+    least = -(-rows // oracle.rows(width))
     if not oracle.stacked:
         return max(least, min(rows, LEAST_CHUNKS))
     large = rows * width * oracle.layout.size >= LARGE_STEP

@@ -6,6 +6,7 @@ its own number of steps. A real node is a stack of one row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, cast
@@ -15,7 +16,8 @@ import torch
 
 from poise.core.algorithm_state import AlgorithmState, LocalState
 from poise.core.arrivals import Arrivals
-from poise.core.batches import BatchPlan
+from poise.core.batches import Batch, BatchPlan
+from poise.core.capabilities import batches_per_step, samples_per_step
 from poise.core.protocols import Backend, Descends, Oracle, Owners, Solver, StepRule
 from poise.core.rng import U64
 from poise.core.types import PERSONAL, Ints
@@ -83,7 +85,11 @@ class LocalWork:
         steps = self.solver.steps_for(data.sizes)
         units = data.sizes if oracle.batches else np.ones_like(data.sizes)
         plan = BatchPlan.draw(
-            group.streams, units, data.offsets[:-1], steps, self.solver.batch_size
+            group.streams,
+            units,
+            data.offsets[:-1],
+            steps,
+            samples_per_step(self.solver),
         )
         trainable = slice(0, oracle.layout.trainable)
         local_state = LocalState.of(
@@ -94,7 +100,8 @@ class LocalWork:
             start=start[:, trainable],
         )
         rule = self._rule(start[:, trainable], group.version, local_state)
-        _make_steps(oracle, rule, rows, data=data, plan=plan)
+        batches = batches_per_step(self.solver)
+        _make_steps(oracle, rule, rows, data=data, plan=plan, batches=batches)
         if "loss_after" in group.reports:
             loss_after = oracle.losses(rows, data)
         else:
@@ -122,7 +129,11 @@ class LocalWork:
     def _rule(self, start: Stack, version: int, local_state: LocalState) -> StepRule:
         """Return the solver's step with the transforms and the point of its memory."""
         rule = self.solver.rule(start, version)
-        transforms = (*local_state.terms(start), *rule.transforms)
+        transforms = (
+            *local_state.terms(start),
+            *rule.transforms,
+            *local_state.directions(start),
+        )
         return replace(
             rule, transforms=transforms, point=local_state.point() or rule.point
         )
@@ -159,10 +170,15 @@ class BackendPart(Protocol):
 
 
 def _make_steps(
-    oracle: Oracle, rule: StepRule, rows: Stack, data: Any, plan: BatchPlan
+    oracle: Oracle,
+    rule: StepRule,
+    rows: Stack,
+    data: Any,
+    plan: BatchPlan,
+    batches: int,
 ) -> None:
     """Make all local steps in place; a client stops after its own number of steps."""
-    plain = not rule.transforms and rule.point is None
+    plain = not rule.transforms and rule.point is None and batches == 1
     if plain and _descends(type(oracle)):  # gradient and step in one pass
         cast(Descends, oracle).descend(rows, data, plan, rule.rate)
         return
@@ -175,12 +191,30 @@ def _make_steps(
         points = active
         if rule.point is not None:
             points = torch.cat([rule.point(weights), active[:, trainable:]], dim=1)
-        oracle.gradients(points, data, batch, out=gradients)
+        if batches == 1:
+            oracle.gradients(points, data, batch, out=gradients)
+        else:
+            _mean_gradients(oracle, points, data, batch.split(batches), out=gradients)
         if points is not active:  # keep the buffers that the oracle updated
             active[:, trainable:] = points[:, trainable:]
         for transform in rule.transforms:
             gradients = transform(gradients, weights)
         weights.sub_(gradients, alpha=rule.rate)
+
+
+def _mean_gradients(
+    oracle: Oracle,
+    points: Stack,
+    data: Any,
+    parts: Iterable[tuple[Batch, torch.Tensor]],
+    out: Stack,
+) -> None:
+    """Write the mean gradients over the parts of a batch into ``out``."""
+    out.zero_()
+    gradients = torch.empty_like(out)
+    for batch, shares in parts:
+        oracle.gradients(points, data, batch, out=gradients)
+        out.addcmul_(gradients, shares.to(out)[:, None])
 
 
 @lru_cache

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time as wall
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from poise.core.algorithm_state import AlgorithmState, memory_of
+from poise.core.end_rules import EndTracker
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
 from poise.core.protocols import Backend, Oracle
@@ -39,13 +40,21 @@ class Observers:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a run happens: its workers, its ledger, its history and its observers."""
+    """Where a run happens: its workers, its ledger, its history and its observers.
+
+    ``ending`` decides from the records whether the run ends early.
+    """
 
     backend: Backend
     wire: Wire
     journal: Journal
     history: History
     observers: Observers = Observers()
+    ending: EndTracker = field(default_factory=EndTracker)
+
+    def stops(self) -> bool:
+        """Return whether the run has ended early, or an observer stops it."""
+        return bool(self.ending.reason) or self.observers.stop()
 
 
 def initial(oracle: Oracle, plan: Plan) -> State:
@@ -63,13 +72,13 @@ def initial(oracle: Oracle, plan: Plan) -> State:
 
 
 def run(state: State, plan: Plan, environment: Environment) -> State:
-    """Run until the rounds or the time are used up, or an observer stops the run."""
+    """Run until the rounds or the time are used up, a rule ends the run, or it is stopped."""
     history = environment.history
     pace = _pace(plan, environment)
     executor = LazyExecutor(environment.backend, plan.parts.reports, idle=plan.idle)
     context = Context(plan, environment.wire, executor=executor, history=history)
     prefetched: tuple[Step, State] | None = None
-    while not environment.observers.stop() and not plan.full(state.index):
+    while not environment.stops() and not plan.full(state.index):
         began = wall.perf_counter()
         step, scheduled = prefetched or schedule(state, plan, pace, history)
         if plan.over(step):
@@ -79,8 +88,10 @@ def run(state: State, plan: Plan, environment: Environment) -> State:
         history.add(result.record)
         if pace.prefetchable:  # the next step shows whether this one is the last
             prefetched = schedule(state, plan, pace, history)
-        last = plan.full(state.index) or (
-            prefetched is not None and plan.over(prefetched[0])
+        last = (
+            plan.full(state.index)
+            or (prefetched is not None and plan.over(prefetched[0]))
+            or environment.ending.spends(result.record, wall.perf_counter() - began)
         )
         _record_round(result, plan, environment, last=last, began=began)
     return state
@@ -128,4 +139,5 @@ def _record_round(
     environment.journal.append(
         record, state.theta, tensors, result.client_state, updates
     )
+    environment.ending.add(record)
     environment.observers.after_round(record)

@@ -11,6 +11,7 @@ import numpy as np
 from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import KnowsLongRunWeights
 from poise.core.durations import SAME
+from poise.core.end_rules import EndRules
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import (
     Aggregator,
@@ -232,6 +233,7 @@ class Plan:
         limits: what the server believes of an update.
         probes: measure every update.
         keep_updates: store every update in the ledger.
+        end_rules: what ends the run before its budget is used up.
     """
 
     parts: Parts
@@ -245,6 +247,7 @@ class Plan:
     limits: Limits = Limits()
     probes: tuple[Probe, ...] = ()
     keep_updates: bool = False
+    end_rules: EndRules = EndRules()
 
     @property
     def idle(self) -> IdleClients | None:

@@ -79,7 +79,11 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
     updates, notes = attacked(updates, parts.attacks, plan.seed, client_state)
     updates = _sent_through(context.wire, updates, notes)
     updates, refused = validated(
-        updates, state.theta, drop=plan.drop_refused, limits=plan.limits
+        updates,
+        state.theta,
+        drop=plan.drop_refused,
+        limits=plan.limits,
+        history=history,
     )
     weights = weighed(updates, parts.weighting, history.excluded)
     direction = parts.aggregator.combine(updates.stack, weights)

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from poise.core.types import Record
 from poise.exports.scalars import Sink, scalars
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 
 # The pause after an export, in multiples of its duration: exports take at most a tenth
 # of the run
@@ -21,9 +21,9 @@ class Live:
     """A callback that exports new rounds: ``poise.train(out=path, callbacks=[…])``.
 
     The callback reads the rounds from the ledger, not from memory. It exports each
-    round immediately, or in batches when exporting would take more than 10 % of the run
-    time. Use it in a ``with`` block, which exports the remaining rounds and closes the
-    sinks.
+    round once the ledger has flushed it (at most 0.2 seconds of rounds later), or in
+    batches when exporting would take more than 10 % of the run time. Use it in a
+    ``with`` block, which exports the remaining rounds and closes the sinks.
 
     Args:
         path: the run folder, the ``out`` of the run.

@@ -11,7 +11,7 @@ from typing import Any
 
 from poise.core.errors import InvalidOption
 from poise.exports.scalars import Scalar, export, facts
-from poise.ledger.run import Run
+from poise.results import Run
 
 BATCH = 500
 """Metrics in one request; MLflow allows 1,000, including parameters and tags."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from poise.core.types import Floats
-from poise.ledger.run import Run
+from poise.results import Run
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from poise.core.errors import InvalidOption
 from poise.exports.scalars import Scalar, export
-from poise.ledger.run import Run
+from poise.results import Run
 
 EVENTS = "events.out.tfevents.*"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,9 +13,13 @@ from flwr.app import Array, ArrayRecord, Message
 
 from poise.core.errors import UpdateRefused
 from poise.core.vectors import Layout, LayoutEntry, Vector
+from poise.engine.validation import is_finite_number, length_error
 
 AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
 """PyTorch's names of arrays without gradients: averaged, not moved by optimisers."""
+
+MOST_SAMPLES = 2**53
+"""No node has more samples: the largest whole number up to which floats are exact."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def check_reply(
     arrays = _single(reply.content.array_records, "ArrayRecord")
     metrics = _single(reply.content.metric_records, "MetricRecord")
     samples = _number(metrics, size_key)
-    if samples != int(samples) or samples < 1:
+    if samples != int(samples) or not 1 <= samples <= MOST_SAMPLES:
         raise UpdateRefused(
             f"{size_key!r} = {samples:g}, which is not a number of samples"
         )
@@ -140,8 +143,9 @@ def check_reply(
     losses = {name: _number(metrics, key) for name, key in loss_keys.items()}
     delta = form.vector(arrays) - theta
     norm = float(torch.linalg.vector_norm(delta.double()))
-    if not math.isfinite(norm):
-        raise UpdateRefused(f"an update that is not finite ({norm})")
+    error = length_error(norm)
+    if error:
+        raise UpdateRefused(error)
     return CheckedUpdate(
         node=reply.metadata.src_node_id,
         delta=delta,
@@ -169,6 +173,6 @@ def _number(metrics: Mapping[str, Any], key: str) -> float:
             f"report it in the ClientApp: MetricRecord({{{key!r}: …}})",
         )
     value = metrics[key]
-    if isinstance(value, bool | list) or not math.isfinite(value):
+    if not is_finite_number(value):
         raise UpdateRefused(f"{key!r} = {value}, which is not a finite number")
     return float(value)

@@ -30,6 +30,7 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.types import LOSS_REPORTS, Cohort, Floats, Ints, Record, Setting
 from poise.core.vectors import Vector
 from poise.engine.round import weighed
+from poise.engine.validation import Limits, refusals
 from poise.samplers import Full
 from poise.servers import Add
 from poise.weightings import Exp, Proportional, SoftMax
@@ -55,6 +56,11 @@ except ImportError as error:
 from poise.flower.replies import AVERAGES, ArrayForm, CheckedUpdate, check_reply
 
 __all__ = ["Composed", "FedExp", "FedSoftMax"]
+
+BELIEF_HINT = (
+    "bad_updates='drop' continues without the reply; max_ratio= and lowest_loss= set "
+    "what the strategy believes"
+)
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,12 @@ class Composed(FedAvg):
         seed: seed of the sampler's draws.
         bad_updates: ``stop`` ends the run at an invalid reply; ``drop`` continues
             without the reply.
+        max_ratio: longest update that the strategy accepts, as a multiple of the median
+            length in its round; inf for any length. In a round of one or two nodes,
+            the last updates of the other nodes count, too. Losses may be
+            ``max_ratio ** 2`` times the median loss.
+        lowest_loss: the lowest value that the clients' loss can have; None if it may
+            be any number.
         loss_before_key: key of the loss before the work in the metrics of a reply.
         loss_after_key: key of the loss after the work.
         averages: last names of arrays without gradients, which are averaged and not
@@ -121,6 +133,8 @@ class Composed(FedAvg):
         importance: Literal["size", "equal"] = "size",
         seed: int = 0,
         bad_updates: Literal["stop", "drop"] = "stop",
+        max_ratio: float = 100.0,
+        lowest_loss: float | None = 0.0,
         loss_before_key: str = "loss-before",
         loss_after_key: str = "loss-after",
         averages: Sequence[str] = AVERAGES,
@@ -144,6 +158,7 @@ class Composed(FedAvg):
             f"unknown bad_updates {bad_updates!r}",
             "known: 'stop', 'drop'",
         )
+        require(max_ratio > 1, f"max_ratio must be above 1, not {max_ratio}")
         for node, size in (sizes or {}).items():
             require(size >= 1, f"sizes: node {node} has {size} samples")
         self.weighting = weighting
@@ -154,6 +169,7 @@ class Composed(FedAvg):
         self.importance = importance
         self.seed = seed
         self.bad_updates = bad_updates
+        self.limits = Limits(lowest_loss, max_ratio=max_ratio)
         self.averages = averages
         keys = {"loss_before": loss_before_key, "loss_after": loss_after_key}
         self.loss_keys = {
@@ -267,6 +283,7 @@ class Composed(FedAvg):
             )
         valid, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
         usable = self._check_replies(valid, self._request, self._form)
+        usable = self._believed(usable, self._request)
         if not usable:
             return None, None
         checked = [reply.update for reply in usable]
@@ -319,16 +336,52 @@ class Composed(FedAvg):
                     known_size=self.given.get(node),
                 )
             except UpdateRefused as error:
-                refusal = f"round {request.round + 1}: node {node} sent {error.message}"
-                if self.bad_updates == "stop":
-                    hint = (
-                        error.hint or "bad_updates='drop' continues without the reply"
-                    )
-                    raise UpdateRefused(refusal, hint) from error
-                log(WARNING, "dropped: %s", refusal)
+                self._refuse(node, error, request)
                 continue
             usable.append(_UsableReply(waiting[node].pop(0), update, message=reply))
         return sorted(usable, key=lambda reply: reply.row)
+
+    def _believed(
+        self, usable: list[_UsableReply], request: _RoundRequest
+    ) -> list[_UsableReply]:
+        """The replies whose lengths and losses can be, compared with each other."""
+        if not usable:
+            return usable
+        checked = [reply.update for reply in usable]
+        updates = RoundUpdates.of_columns(
+            np.ones(len(usable)),
+            clients=self._client_numbers(checked),
+            occurrences=np.arange(len(usable)),  # tells the refusals apart
+            stack=torch.stack([update.delta for update in checked]),
+            norms=np.array([update.norm for update in checked]),
+            **self._losses(checked),
+        )
+        refused = refusals(updates, request.theta, self.limits, self.history)
+        for refusal in refused:
+            node = usable[refusal.occurrence].update.node
+            self._refuse(node, UpdateRefused(refusal.reason, BELIEF_HINT), request)
+        bad_rows = {refusal.occurrence for refusal in refused}
+        return [reply for row, reply in enumerate(usable) if row not in bad_rows]
+
+    def _refuse(self, node: int, error: UpdateRefused, request: _RoundRequest) -> None:
+        """End the run because of a reply, or log that the round goes on without it."""
+        refusal = f"round {request.round + 1}: node {node} sent {error.message}"
+        if self.bad_updates == "stop":
+            hint = error.hint or "bad_updates='drop' continues without the reply"
+            raise UpdateRefused(refusal, hint) from error
+        log(WARNING, "dropped: %s", refusal)
+
+    def _client_numbers(self, checked: Sequence[CheckedUpdate]) -> Ints:
+        """The client number of each update."""
+        numbers = [self._numbers[update.node] for update in checked]
+        return np.array(numbers, dtype=np.int64)
+
+    def _losses(self, checked: Sequence[CheckedUpdate]) -> dict[str, Any]:
+        """The columns of losses that the parts need."""
+        return {
+            name: np.array([update.losses[name] for update in checked])
+            for name in self.loss_keys
+        }
 
     def _round_updates(
         self, base: Floats, checked: Sequence[CheckedUpdate]
@@ -337,13 +390,7 @@ class Composed(FedAvg):
         assert self._request is not None
         assert self._form is not None
         n = self._request.round
-        numbers: Ints = np.array(
-            [self._numbers[update.node] for update in checked], dtype=np.int64
-        )
-        losses: dict[str, Any] = {
-            name: np.array([update.losses[name] for update in checked])
-            for name in self.loss_keys
-        }
+        numbers = self._client_numbers(checked)
         if self.importance == "equal":
             known = dict.fromkeys(self._numbers, 1)
         else:
@@ -365,7 +412,7 @@ class Composed(FedAvg):
             reached=self.history.reached,
             round=n,
             trainable=self._form.layout.trainable,
-            **losses,
+            **self._losses(checked),
         )
 
 
@@ -394,13 +441,17 @@ class FedSoftMax(Composed):
 
     Args:
         temperature: T; the larger, the closer to FedAvg.
+        cap: the largest share of the weight that one node can get, whatever loss it
+            reports; None for no cap.
         options: options of `Composed`.
 
     Source: [Mansour 2022, §3.1] (see `poise.weightings.SoftMax`).
     """
 
-    def __init__(self, temperature: float = 0.2, **options: Any) -> None:
-        super().__init__(weighting=SoftMax(temperature), **options)
+    def __init__(
+        self, temperature: float = 0.2, cap: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(weighting=SoftMax(temperature, cap=cap), **options)
 
 
 class FedExp(Composed):
@@ -410,10 +461,13 @@ class FedExp(Composed):
 
     Args:
         alpha: the larger, the closer to FedAvg.
+        cap: the largest share of the weight of one node, as in `FedSoftMax`.
         options: options of `Composed`.
 
     Source: [Exp-α 2023, eq. 3] (see `poise.weightings.Exp`).
     """
 
-    def __init__(self, alpha: float = 0.2, **options: Any) -> None:
-        super().__init__(weighting=Exp(alpha), **options)
+    def __init__(
+        self, alpha: float = 0.2, cap: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(weighting=Exp(alpha, cap=cap), **options)

@@ -11,7 +11,6 @@ Source: [Buttaci 2024, §3.3].
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import norm
 
 from poise.core.errors import require
 from poise.core.types import Floats
@@ -32,6 +31,8 @@ def probability_less_homogeneous(
     >>> round(probability_less_homogeneous(2.0, 1.0, 10, 0.1), 4)
     0.8286
     """
+    from scipy.stats import norm
+
     _check(phi, clients, delta)
     pairs = clients * (clients - 1) / (1 if printed else 2)
     return float(norm.cdf(theta * eps / phi * np.sqrt(pairs / (2 + delta))))
@@ -78,6 +79,8 @@ def absolute_deviation_bounds(
 
     Source: [Buttaci 2024, Prop. 3.4].
     """
+    from scipy.stats import norm
+
     _check(phi, clients, delta)
     n = clients
     count = 4 if printed else 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.sparse.linalg import svds
 
 from poise.core.errors import DataError, InvalidOption, require
 from poise.core.federations import HasClasses, ReadableFederation
@@ -66,6 +65,8 @@ def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
 
 def _lanczos(rows: Floats, start: Floats) -> Floats:
     """Return the first right-singular vector, by Lanczos on the shorter side."""
+    from scipy.sparse.linalg import svds
+
     wide = rows.shape[0] < rows.shape[1]
     v0 = rows @ start if wide else start
     return np.asarray(svds(rows, k=1, v0=v0)[2][0])
@@ -134,12 +135,22 @@ def _classes(federation: ReadableFederation) -> int:
         raise InvalidOption(
             "labels: the samples of this federation have no classes", "leave labels out"
         )
+    if not federation.classes:
+        raise InvalidOption(
+            "labels: the similarity graph needs one class per sample",
+            "leave labels out",
+        )
     return federation.classes
 
 
 def _symbols(federation: ReadableFederation) -> int:
     """Return the number of different characters in texts; 0 for other samples."""
-    first = np.asarray(federation.client(0)[0])
+    x = federation.client(0)[0]
+    if isinstance(x, tuple | dict):
+        raise InvalidOption(
+            "the similarity graph needs one input per sample, not several"
+        )
+    first = np.asarray(x)
     if not np.issubdtype(first.dtype, np.integer):
         return 0
     return 1 + max(

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.cluster.hierarchy import fcluster, linkage
 
 from poise.core.errors import InvalidOption, require
 from poise.core.federations import ReadableFederation
@@ -145,6 +144,8 @@ class SimilarityGraph:
 
         There are ``count`` clusters, numbered in the order of their first client.
         """
+        from scipy.cluster.hierarchy import fcluster, linkage
+
         require(
             1 <= count <= self.clients,
             f"{self.clients} clients cannot form {count} clusters",

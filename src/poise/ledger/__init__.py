@@ -1,7 +1,6 @@
 """The ledger: a durable, append-only record of every round of a run."""
 
 from poise.ledger.models import Keep
-from poise.ledger.run import Run
 from poise.ledger.store import Ledger
 
-__all__ = ["Keep", "Ledger", "Run"]
+__all__ = ["Keep", "Ledger"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+from poise.core import disk
 from poise.core.errors import LedgerError
 
 REQUEST = "request.json"
@@ -14,15 +15,39 @@ REQUEST = "request.json"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a temporary file and rename it, so that readers never see half a file."""
-    part = path.with_suffix(".part")
+    """Write a file whole or not at all; a power cut after the call cannot lose it."""
+    write_files({path: content})
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write files whole or not at all; a power cut after the call cannot lose them."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        os.replace(part, path)
+        disk.write_files(files)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise write_failure(path, error) from error
+        raise write_failure(Path(error.filename), error) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, and flush their names to the disk."""
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        disk.flush_folder(made.parent)
+
+
+def drop_drafts(folder: Path) -> None:
+    """Delete the temporary files that killed processes left in a folder."""
+    for draft in folder.glob(f"*{disk.DRAFT}"):
+        draft.unlink(missing_ok=True)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise where a name inside a run folder is a link: it may point anywhere."""
+    if path.is_symlink():
+        raise LedgerError(
+            f"{path} is a link: poise does not follow links inside a run folder",
+            "replace it by the file itself",
+        )
 
 
 def write_failure(path: Path, error: OSError) -> LedgerError:

@@ -6,12 +6,13 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import time
 from pathlib import Path
 from typing import IO
 
-from poise.core.errors import RunLocked
-from poise.ledger.files import write_failure
+from poise.core.errors import LedgerError, RunLocked
+from poise.ledger.files import refuse_link, write_failure
 
 
 class Lock:
@@ -27,10 +28,21 @@ class Lock:
 
     def acquire(self) -> None:
         """Take the lock, or raise `RunLocked` with the holder's process id and host."""
+        refuse_link(self.path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - open while locked
+            file = os.fdopen(os.open(self.path, flags, 0o666), "a+", encoding="utf-8")
         except OSError as error:
             raise write_failure(self.path, error) from error
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            file.close()
+            raise LedgerError(f"{self.path} is not a regular file", "delete it")
+        if status.st_nlink > 1:  # writing to it would change the other file
+            file.close()
+            raise LedgerError(
+                f"{self.path} is a hard link to another file", "delete it"
+            )
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file.fileno(), 0)
@@ -67,7 +79,7 @@ def held(path: Path) -> bool:
     host counts as alive.
     """
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
+        holder = json.loads(_read(path))
         pid = int(holder["pid"])
         host = holder["host"]
         written = path.stat().st_mtime
@@ -83,6 +95,18 @@ def held(path: Path) -> bool:
         pass  # the process of another user, and alive
     return _process_age(pid) > time.time() - written - TICK
 
+
+def _read(path: Path) -> bytes:
+    """Read a lock file; a link, or a pipe without a writer, is no lock."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(descriptor, LONGEST)
+    finally:
+        os.close(descriptor)
+
+
+LONGEST = 4096
+"""Number of bytes that poise reads of a lock file."""
 
 TICK = 2.0
 """Seconds by which process start times and file times may differ."""

@@ -7,6 +7,8 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+from poise.ledger.limits import LimitedConnection
+
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """Open a database without creating any file beside it.
@@ -33,12 +35,19 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
     address = f"{path.resolve().as_uri()}?{options}"
-    return sqlite3.connect(address, uri=True, isolation_level=None)
+    connection = sqlite3.connect(
+        address, uri=True, isolation_level=None, factory=LimitedConnection
+    )
+    connection.limit(path)
+    return connection
 
 
 def _copied(path: Path, log: Path) -> sqlite3.Connection:
     """Return a copy in memory of a database and its log."""
-    memory = sqlite3.connect(":memory:", isolation_level=None)
+    memory = sqlite3.connect(
+        ":memory:", isolation_level=None, factory=LimitedConnection
+    )
+    memory.limit(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         shutil.copyfile(path, copy)

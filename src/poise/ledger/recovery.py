@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from poise.core.errors import IncompatibleParts, LedgerError
+from poise.core.errors import IncompatibleParts, LedgerError, RoundsLost
 from poise.core.types import InFlight, Record
 from poise.ledger import client_states, models, rows, schema
+from poise.ledger.files import drop_drafts
 from poise.ledger.rows import LedgerEntry
-from poise.ledger.store import DATABASE, Ledger
+from poise.ledger.store import DATABASE, MODELS, Ledger
 
 if TYPE_CHECKING:
     from poise.core.vectors import Vector
@@ -85,19 +87,27 @@ def _missing_round(database: sqlite3.Connection, n: int) -> str:
 
 
 def reopen(
-    path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    path: Path,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    go_back: bool = False,
 ) -> tuple[Ledger, Restart]:
     """Open a run at its last good round, to resume it.
 
-    poise moves a damaged database aside and makes a new one from its good records. It
-    drops records whose model cannot be read: rounds are deterministic, so the same
-    records come again.
+    Rounds after the last good one are computed again. poise keeps the ledger that
+    recorded them under another name. It goes back by more than one round only if
+    ``go_back`` allows it.
     """
     ledger = Ledger(path, writing=True)
     try:
+        for folder in (path, path / MODELS):
+            drop_drafts(folder)
         ledger.connect()
         with ledger.guard():
-            return ledger, _restart(ledger, path, meta=meta, arrays=arrays)
+            return ledger, _restart(
+                ledger, path, meta=meta, arrays=arrays, go_back=go_back
+            )
     except BaseException:
         ledger.close()
         raise
@@ -109,6 +119,7 @@ def _restart(
     *,
     meta: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
+    go_back: bool,
 ) -> Restart:
     """Find the last good round of an open ledger, and remove the records after it."""
     entries, damage = _read_entries(ledger, path)
@@ -119,18 +130,58 @@ def _restart(
             "resume with the data of the original run",
         )
     restart, problem = _last_restart(ledger, entries, recorded.get("initial"))
+    rounds = len(entries)
+    reason = problem
     if damage:
-        good = entries[: restart.index]
-        ledger.replace_database(
-            _unused_name(path), meta=meta, arrays=arrays, entries=good
+        rounds = max(rounds, _recorded_rounds(ledger))
+        reason = damage
+    if problem and not damage and ledger.rounds() != len(entries):
+        raise ledger.taken_since(len(entries))  # it deleted the missing files
+    if rounds - restart.index > 1 and not go_back:
+        raise RoundsLost(
+            f"{path} can only continue from round {restart.index} of {rounds}: {reason}",
+            "restore the folder from a backup, or go back with --go-back "
+            "(resume(go_back=True)); poise keeps the old ledger under another name",
+            recorded=rounds,
+            kept=restart.index,
         )
+    good = entries[: restart.index]
+    if damage:
+        aside = _unused_name(path, "damaged")
+        ledger.replace_database(aside, meta=meta, arrays=arrays, entries=good)
         ledger.event(
             f"{DATABASE} was damaged ({damage}); kept {restart.index} of its rounds"
         )
+        _warn_gone_back(path, f"was damaged ({damage})", restart.index, aside=aside)
     elif restart.index < len(entries):
+        aside = _unused_name(path, "before")
+        ledger.copy_database(aside)
+        ledger.own(entries)
         ledger.drop_rounds(restart.index)
+        ledger.own(good)
         ledger.event(f"went back to round {restart.index}: {problem}")
+        _warn_gone_back(path, f"lacks files ({problem})", restart.index, aside=aside)
+    else:
+        ledger.own(good)
     return restart
+
+
+def _warn_gone_back(path: Path, reason: str, index: int, aside: Path) -> None:
+    """Warn that a run continues from an earlier round."""
+    warnings.warn(
+        f"{path} {reason}: the run continues from round {index}; the old ledger is "
+        f"{aside.name}",
+        stacklevel=6,
+    )
+
+
+def _recorded_rounds(ledger: Ledger) -> int:
+    """Return the number of rounds of a damaged ledger, as far as it or the models say."""
+    kept = max(models.versions(ledger.store), default=0)
+    try:
+        return max(ledger.rounds(), kept)
+    except UNREADABLE:
+        return kept
 
 
 def _read_entries(ledger: Ledger, path: Path) -> tuple[list[LedgerEntry], str]:
@@ -205,9 +256,9 @@ def _restart_at(
     )
 
 
-def _unused_name(path: Path) -> Path:
-    """Return an unused file name for a damaged database."""
+def _unused_name(path: Path, kind: str) -> Path:
+    """Return an unused file name for a ledger that poise sets aside."""
     number = 1
-    while (path / f"ledger.damaged-{number}.sqlite").exists():
+    while (path / f"ledger.{kind}-{number}.sqlite").exists():
         number += 1
-    return path / f"ledger.damaged-{number}.sqlite"
+    return path / f"ledger.{kind}-{number}.sqlite"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from poise.core.errors import LedgerError
+from poise.ledger.foreign import check_folder
+from poise.ledger.limits import LimitedConnection
 from poise.ledger.read_only import connect_read_only
 
 VERSION = 5
 READABLE = (3, 4, VERSION)
+ONE_PAGE = 4096  # bytes of a database without tables, at most
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -71,25 +75,43 @@ TRANSIENT = {
 
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
-    """Open the database of a run (None: in memory), without touching the file yet."""
-    if path is not None and not writing and not os.access(path.parent, os.W_OK):
-        connection = connect_read_only(path)
+    """Open the database of a run (None: in memory), without touching the file yet.
+
+    The folder may come from somebody else: links and pipes are refused, the schema runs
+    no functions, and statements end after a number of steps that fits the file's size.
+    """
+    if path is None:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
     else:
-        connection = sqlite3.connect(
-            ":memory:" if path is None else path, isolation_level=None
-        )
+        check_folder(path.parent)
+        connection = _connect_file(path, writing)
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
+        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA busy_timeout = 10000")
         if not writing:
             connection.execute("PRAGMA query_only = ON")
     return connection
 
 
+def _connect_file(path: Path, writing: bool) -> sqlite3.Connection:
+    if not writing and not os.access(path.parent, os.W_OK):
+        connection = connect_read_only(path)
+    else:
+        connection = sqlite3.connect(
+            path, isolation_level=None, factory=LimitedConnection
+        )
+        connection.limit(path)
+    return connection
+
+
 def write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging: readers do not wait, and processes may die."""
+    """Switch to write-ahead logging: readers do not wait, and processes may die.
+
+    Each commit waits for the disk, so that a power cut loses no committed round.
+    """
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA synchronous = FULL")
 
 
 def merge_log(connection: sqlite3.Connection) -> None:
@@ -111,6 +133,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
     """Raise if this poise cannot read a ledger; rename the tables of older ones."""
+    _refuse_programs(connection, path)
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     version = row[0] if row else "none"
     if version not in map(str, READABLE):
@@ -130,6 +153,52 @@ def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
             "CREATE TEMP VIEW IF NOT EXISTS measurements AS SELECT * FROM main.readings"
         )
         connection.execute(f"PRAGMA query_only = {read_only}")
+
+
+def has_tables(path: Path) -> bool:
+    """Whether a database has any table: a full disk may leave one without."""
+    try:
+        with closing(connect(path, writing=False)) as connection:
+            return bool(_tables(connection))
+    except (sqlite3.Error, LedgerError):
+        return True  # damaged or no regular file: readers say what is wrong with it
+
+
+def _refuse_programs(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Raise where a ledger holds more than tables of stored values.
+
+    poise makes no views, triggers, virtual tables or generated columns. Reading them
+    would run what somebody else wrote, possibly without end.
+    """
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master LIMIT ?", (MOST_ENTRIES + 1,)
+    ).fetchall()
+    if len(rows) > MOST_ENTRIES:
+        raise _foreign(path, f"more than {MOST_ENTRIES} tables")
+    for kind, name, text in rows:
+        if kind == "index" and str(name).startswith("sqlite_autoindex_"):
+            continue
+        if kind != "table":
+            raise _foreign(path, f"the {kind} {name!r}")
+        if str(text).lstrip().upper().startswith("CREATE VIRTUAL"):
+            raise _foreign(path, f"the virtual table {name!r}")
+    query = (
+        "SELECT t.name, c.name FROM sqlite_master t, pragma_table_xinfo(t.name) c "
+        "WHERE t.type = 'table' AND c.hidden > 0 LIMIT 1"
+    )
+    for table, column in connection.execute(query):
+        raise _foreign(path, f"the generated column {column!r} of {table!r}")
+
+
+MOST_ENTRIES = 100
+"""Maximum number of tables and indices of a ledger; poise makes fewer than 20."""
+
+
+def _foreign(path: Path | None, what: str) -> LedgerError:
+    return LedgerError(
+        f"{path} has {what}, which no ledger of poise has",
+        "poise did not write this file; use the original",
+    )
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:

@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from poise.core.errors import LedgerError
+from poise.ledger.foreign import (
+    MOST_ROUNDS,
+    check_folder,
+    check_meta,
+    read_text,
+    readable,
+)
 from poise.ledger.lock import held
 from poise.ledger.store import DATABASE, EXPERIMENT, LOCK, Ledger
 
@@ -37,6 +44,7 @@ class RunSummary:
         pace: seconds per aggregation, mean over the newest; 0 where unknown.
         speed: simulated time per aggregation, mean over the newest; 0 where unknown.
         changed: when the ledger was last written, in seconds since 1970.
+        seconds: real time spent on all aggregations, in seconds.
     """
 
     state: State
@@ -49,6 +57,7 @@ class RunSummary:
     pace: float = 0.0
     speed: float = 0.0
     changed: float = 0.0
+    seconds: float = 0.0
 
 
 def stamp(folder: Path) -> Stamp:
@@ -57,7 +66,7 @@ def stamp(folder: Path) -> Stamp:
     for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT, CERTIFICATE):
         file_stamp = (0, 0)
         try:
-            status = (folder / name).stat()
+            status = (folder / name).lstat()
             if status.st_size:  # readers leave an empty log, which is no change
                 file_stamp = (status.st_mtime_ns, status.st_size)
         except OSError:
@@ -68,8 +77,12 @@ def stamp(folder: Path) -> Stamp:
 
 def read_summary(folder: Path) -> RunSummary:
     """Summarise a run folder; problems of its ledger go into the summary."""
+    changed = max(time for time, _ in stamp(folder)) / 1e9
     try:
-        experiment = (folder / EXPERIMENT).read_text(encoding="utf-8")
+        check_folder(folder)
+        experiment = read_text(folder / EXPERIMENT)
+    except LedgerError as error:
+        return _damaged(error, "", changed)
     except (OSError, UnicodeDecodeError):
         experiment = ""
     writing = held(folder / LOCK)
@@ -80,13 +93,12 @@ def read_summary(folder: Path) -> RunSummary:
         if writing:
             state = "running"
         return RunSummary(state, trouble="", experiment=experiment, meta={})
-    changed = max(time for time, _ in stamp(folder)) / 1e9
     try:
         ledger = Ledger.open(folder)
     except LedgerError as error:
         return _damaged(error, experiment, changed)
     try:
-        with ledger.guard():
+        with readable(folder / DATABASE), ledger.guard():
             summary = _summarise(ledger, experiment, writing=writing, changed=changed)
     except LedgerError as error:
         return _damaged(error, experiment, changed)
@@ -109,7 +121,10 @@ def _summarise(
     """Summarise an open ledger."""
     database = ledger.database
     meta = ledger.meta()
+    check_meta(meta)
     rounds = ledger.rounds()
+    if not 0 <= rounds <= MOST_ROUNDS:
+        raise ValueError(f"{rounds} is no number of rounds")
     state = _state(meta.get("status", ""), writing)
     first = rounds - 1 - LATEST
     rows = database.execute(
@@ -121,6 +136,7 @@ def _summarise(
         speed = (times[-1] - times[0]) / (len(times) - 1)
     query = "SELECT avg(seconds) FROM timings WHERE n >= ?"
     (pace,) = database.execute(query, (rounds - LATEST,)).fetchone()
+    (seconds,) = database.execute("SELECT sum(seconds) FROM timings").fetchone()
     return RunSummary(
         state=state,
         trouble=_last_failure(ledger) if state == "failed" else "",
@@ -132,6 +148,7 @@ def _summarise(
         pace=float(pace or 0.0),
         speed=speed,
         changed=changed,
+        seconds=float(seconds or 0.0),
     )
 
 

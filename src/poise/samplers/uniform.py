@@ -9,7 +9,7 @@ import numpy as np
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
-from poise.core.statistics import WeightStatistics
+from poise.core.statistics import WeightStatistics, uniform_statistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
@@ -80,17 +80,6 @@ class Uniform:
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """Return the closed forms of [Fraboni 2023, Table 2.1]."""
-        p = np.asarray(importance, dtype=np.float64)
-        n = len(p)
-        m = self.m
-        squares = float(p @ p)
-        require(m <= n, f"Uniform: m = {m} clients per round, but there are {n}")
-        alpha = (n - m) / (m * (n - 1)) if n > 1 else 0.0
-        share = self._scale(n) * m / n  # 1, or m/N if absent clients keep the old model
-        return WeightStatistics(
-            share * p,
-            share**2 * (n / m - 1) * p**2,
-            alpha=alpha,
-            sum_variance=share**2 * alpha * (n * squares - 1),
-            expected_clients=float(m),
-        )
+        # 1, or m/N if absent clients keep the old model
+        share = self._scale(len(importance)) * self.m / len(importance)
+        return uniform_statistics(importance, self.m, share=share)

@@ -52,7 +52,7 @@ class FedDyn(LocalSGD):
         return self.traits_with(SolverTraits(removes_drift=True))
 
     @property
-    def memory(self) -> Memory:
+    def own_memory(self) -> Memory:
         """The mean dual h on the server, and the dual l_i of each client."""
         return Duals(self.alpha)
 

@@ -48,7 +48,7 @@ class FedFor(LocalSGD):
         return self.traits_with(SolverTraits())
 
     @property
-    def memory(self) -> Memory:
+    def own_memory(self) -> Memory:
         """The last global step, which the server sends with the model."""
         return LastStep(self.strength)
 

@@ -13,7 +13,8 @@ from poise.core.protocols import Memory, Transform
 from poise.core.traits import SolverTraits
 from poise.core.types import Setting
 from poise.core.vectors import Stack, Vector
-from poise.solvers.base import LocalSGD, pulled
+from poise.solvers.base import LocalSGD
+from poise.solvers.transforms import pulled
 
 
 @part("solver", "perturbed")
@@ -59,7 +60,7 @@ class Perturbed(LocalSGD):
         return self.traits_with(SolverTraits(pull=self.mu, own_share=self.beta))
 
     @property
-    def memory(self) -> Memory | None:
+    def own_memory(self) -> Memory | None:
         """The mean of the neighbours; None for beta = 1."""
         if self.beta < 1:
             return Neighbourhood(self.beta)
@@ -68,7 +69,7 @@ class Perturbed(LocalSGD):
     def fit(self, setting: Setting) -> None:
         """Refuse settings without a similarity graph, unless beta = 1."""
         super().fit(setting)
-        if self.memory is not None:
+        if self.own_memory is not None:
             setting.neighbours()
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:

@@ -9,7 +9,8 @@ from poise.core.parts import part
 from poise.core.protocols import Transform
 from poise.core.traits import SolverTraits
 from poise.core.vectors import Stack
-from poise.solvers.base import LocalSGD, pulled
+from poise.solvers.base import LocalSGD
+from poise.solvers.transforms import pulled
 
 
 @part("solver", "prox")

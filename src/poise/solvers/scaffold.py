@@ -16,6 +16,9 @@ from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Stack, Vector
 from poise.solvers.base import LocalSGD
 
+PROBED = 5_000
+"""A late round, in which the learning rate must be above 0."""
+
 
 @part("solver", "scaffold")
 class Scaffold(LocalSGD):
@@ -26,8 +29,8 @@ class Scaffold(LocalSGD):
     client used.
 
     Args:
-        lr: learning rate. The other options are those of `SGD`, without momentum and
-            clip.
+        lr: learning rate. The other options are those of `SGD`, without momentum,
+            clip, optimizer and local_schedule.
 
     Source: [Exp-α 2023, footnote 3], [Karimireddy 2020].
 
@@ -47,6 +50,19 @@ class Scaffold(LocalSGD):
                 "remove momentum and clip",
                 where=("momentum",),
             )
+        for option in ("optimizer", "local_schedule"):
+            if vars(self)[option] is not None:
+                raise IncompatibleParts(
+                    f"Scaffold: with {option}, Delta/(K lr) is not the client's mean gradient",
+                    f"remove {option}",
+                    where=(option,),
+                )
+        if self.rate(PROBED) == 0:
+            raise IncompatibleParts(
+                "Scaffold divides by the learning rate, and its schedule ends at 0",
+                "give the schedule an end above 0",
+                where=("schedule",),
+            )
 
     @property
     def traits(self) -> SolverTraits:
@@ -54,7 +70,7 @@ class Scaffold(LocalSGD):
         return self.traits_with(SolverTraits(removes_drift=True))
 
     @property
-    def memory(self) -> Memory:
+    def own_memory(self) -> Memory:
         """The control variate c on the server, and c_i on each client."""
         return ControlVariates()
 

@@ -15,7 +15,7 @@ class SGD(LocalSGD):
 
     The solver clips the gradient to norm ``clip``, adds ``weight_decay * w`` and
     applies momentum: the order of PyTorch's optimiser. Momentum starts from zero in
-    every piece of work.
+    every piece of work, unless the client keeps it (``keep_state``).
 
     Args:
         lr: learning rate.
@@ -23,9 +23,17 @@ class SGD(LocalSGD):
         epochs: passes over the client's data.
         batch_size: samples per step; None takes all samples of the client.
         momentum: heavy-ball coefficient.
+        nesterov: whether momentum looks ahead, as Nesterov's does.
+        optimizer: another optimiser (`poise.solvers.optimizers`), by name, table or
+            part; not together with momentum.
         weight_decay: L2 penalty, on all parameters (bias too).
+        decoupled: whether the decay bypasses optimiser and momentum, as in AdamW.
         clip: largest gradient norm; None for no clipping.
         decay: learning-rate factor per round.
+        schedule: further factor of the rate, by round (`poise.solvers.schedules`).
+        local_schedule: further factor of the rate, by local step.
+        keep_state: whether clients keep the state of their optimiser between rounds.
+        accumulate: batches per step; the step follows their mean gradient.
 
     >>> import numpy as np
     >>> SGD(lr=0.1, epochs=2, batch_size=50).steps_for(np.array([100, 120]))

@@ -88,4 +88,5 @@ def _blocks(shards: Shards, first: int, last: int) -> Iterator[torch.Tensor]:
     """Yield the samples at these positions in blocks."""
     for start in range(first, last, BLOCK):
         x, _ = shards.take(torch.arange(start, min(start + BLOCK, last)))
+        assert isinstance(x, torch.Tensor)
         yield x.reshape(len(x), -1).double()

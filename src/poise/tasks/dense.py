@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from poise.core.trees import Inputs
 from poise.core.vectors import Layout, Stack, Vector
 
 ELEMENTWISE = (
@@ -109,7 +110,7 @@ def _linear(
     return torch.baddbmm(bias, left, right)
 
 
-Descend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], None]
+Descend = Callable[[Inputs, torch.Tensor, torch.Tensor, bool], None]
 """One step on a batch: features, labels, number of samples of each row, whether rows are full."""
 
 
@@ -119,7 +120,13 @@ class DenseKernel:
     block = 4096
     random = False
 
-    def __init__(self, module: nn.Module, loss: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: str,
+        dtype: torch.dtype,
+        layers: list[tuple[str, nn.Module]] | None = None,
+    ) -> None:
         self.layout = Layout.of_module(module)
         self.loss = loss
         self.dtype = dtype
@@ -127,7 +134,7 @@ class DenseKernel:
         where = {
             entry.name: slice(entry.start, entry.stop) for entry in self.layout.entries
         }
-        for name, layer in leaves(module):
+        for name, layer in layers or leaves(module):
             if isinstance(layer, nn.Linear):
                 prefix = f"{name}." if name else ""
                 bias = where[f"{prefix}bias"] if layer.bias is not None else None
@@ -148,14 +155,20 @@ class DenseKernel:
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
 
     @staticmethod
-    def takes(module: nn.Module, dimensions: int) -> bool:
+    def takes(
+        module: nn.Module,
+        dimensions: int,
+        chain: list[tuple[str, nn.Module]] | None = None,
+    ) -> bool:
         """Whether a module is a plain chain of dense layers for samples of this many dimensions.
+
+        ``chain`` are the layers in the order of the module's own ``forward``.
 
         Modules whose layers could behave differently (a subclass, a hook, a
         parametrisation, a layer or weight used twice, frozen parameters) take the row
         path, which runs the module itself.
         """
-        layers = [layer for _, layer in leaves(module)]
+        layers = [layer for _, layer in chain or leaves(module)]
         linear = [layer for layer in layers if type(layer) is nn.Linear]
         known = (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE)
         parameters = [id(p) for layer in linear for p in layer.parameters()]
@@ -181,7 +194,7 @@ class DenseKernel:
     def gradients(
         self,
         rows: Stack,
-        x: torch.Tensor,
+        x: Inputs,
         y: torch.Tensor,
         counts: torch.Tensor,
         full: bool,
@@ -189,6 +202,7 @@ class DenseKernel:
         out: Stack,
     ) -> None:
         """See `Kernel.gradients`."""
+        assert isinstance(x, torch.Tensor)
         into = self._bound(out)
         for k, h, dz in self._back(self._bound(rows), x, y, counts, full):
             into[k].set(h, dz)
@@ -198,8 +212,9 @@ class DenseKernel:
         bound: dict[int, list[Any]] = {}
 
         def descend(
-            x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
+            x: Inputs, y: torch.Tensor, counts: torch.Tensor, full: bool
         ) -> None:
+            assert isinstance(x, torch.Tensor)
             if len(y) not in bound:
                 bound[len(y)] = self._bound(rows[: len(y)])
             layers = bound[len(y)]
@@ -241,8 +256,9 @@ class DenseKernel:
             else:
                 dz = _through(layers[k], inputs[k], dz)
 
-    def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
+    def outputs(self, theta: Vector, x: Inputs) -> torch.Tensor:
         """See `Kernel.outputs`."""
+        assert isinstance(x, torch.Tensor)
         h = x.reshape(1, len(x), -1).to(self.dtype)
         for layer in self._bound(theta[None]):
             h = layer.forward(h)
@@ -261,6 +277,10 @@ class DenseKernel:
             dz = torch.softmax(z, 2)
             dz.scatter_(2, y.unsqueeze(2), -1.0, reduce="add")
             dz.mul_(share)
+        elif self.loss == "bce":
+            dz = (torch.sigmoid(z) - y.reshape(z.shape).to(z.dtype)).mul_(
+                share / z.shape[2]
+            )
         else:
             dz = (z - y.reshape(z.shape).to(z.dtype)).mul_(2.0 * share / z.shape[2])
         if not full:
@@ -292,13 +312,19 @@ def _flat(layers: list[nn.Module], dimensions: int) -> bool:
 
 def hooked(module: nn.Module) -> bool:
     """Whether a hook or a parametrisation can change the behaviour of a module."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
+    return has_hooks(module) or hasattr(module, "parametrizations")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module has hooks of its forward or backward pass."""
+    return any(
+        (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._backward_hooks,
+            module._backward_pre_hooks,
+        )
     )
-    return any(hooks) or hasattr(module, "parametrizations")
 
 
 def _out_of_place(layer: nn.Module) -> nn.Module:

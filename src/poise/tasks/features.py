@@ -14,7 +14,16 @@ from torch import nn
 from poise.core.errors import IncompatibleParts
 from poise.core.rng import torch_generator
 from poise.core.samples import Samples
+from poise.core.trees import first
 from poise.tasks.oracle import example_of
+
+
+class FlatDouble(nn.Module):
+    """Flattens every sample, and converts it to double precision."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (n, …) as (n, entries)."""
+        return _flat(x)
 
 
 @dataclass(frozen=True)
@@ -24,11 +33,13 @@ class FeatureMap:
     Args:
         apply: the function.
         size: features per sample.
+        module: the same function as a module.
         digest: a hash of its numbers; empty if it has none.
     """
 
     apply: Callable[[torch.Tensor], torch.Tensor]
     size: int
+    module: nn.Module
     digest: str = ""
 
     def with_bias(self, x: torch.Tensor) -> torch.Tensor:
@@ -39,7 +50,7 @@ class FeatureMap:
 
 def entries_of(samples: Samples) -> FeatureMap:
     """Return the entries of a sample themselves."""
-    return FeatureMap(_flat, _entries(samples))
+    return FeatureMap(_flat, _entries(samples), FlatDouble())
 
 
 def random_features(
@@ -54,7 +65,22 @@ def random_features(
     digest = _digest({"weights": weights, "shift": shift})
     weights = weights.to(device)
     shift = shift.to(device)
-    return FeatureMap(lambda x: torch.relu(_flat(x) @ weights + shift), count, digest)
+    return FeatureMap(
+        lambda x: torch.relu(_flat(x) @ weights + shift),
+        count,
+        _random_module(weights, shift),
+        digest,
+    )
+
+
+def _random_module(weights: torch.Tensor, shift: torch.Tensor) -> nn.Module:
+    """Return ``max(0, W x + b)`` as a module."""
+    entries, count = weights.shape
+    linear = nn.Linear(entries, count, dtype=torch.float64)
+    with torch.no_grad():
+        linear.weight.copy_(weights.T)
+        linear.bias.copy_(shift)
+    return nn.Sequential(FlatDouble(), linear, nn.ReLU())
 
 
 def module_features(
@@ -70,7 +96,7 @@ def module_features(
             return _flat(fixed(given))
 
     try:
-        size = apply(example_of(samples).to(device)).shape[1]
+        size = apply(first(example_of(samples)).to(device)).shape[1]
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise IncompatibleParts(
             (
@@ -80,7 +106,8 @@ def module_features(
             "give a module that fits the data, or reshape the data",
             where=("features",),
         ) from error
-    return FeatureMap(apply, size, _digest(fixed.state_dict()))
+    whole = nn.Sequential(fixed, FlatDouble())
+    return FeatureMap(apply, size, whole, _digest(fixed.state_dict()))
 
 
 def _entries(samples: Samples) -> int:
@@ -95,7 +122,7 @@ def _entries(samples: Samples) -> int:
 
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
-    return x.reshape(len(x), -1).to(torch.float64)
+    return x.reshape(x.shape[0], -1).to(torch.float64)
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str:

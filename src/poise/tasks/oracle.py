@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,16 +13,38 @@ from torch import nn
 
 from poise.core.batches import Batch, BatchPlan
 from poise.core.curvature import ConvexKind, Curvature
-from poise.core.errors import InvalidOption, require
+from poise.core.errors import require
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
+from poise.core.trees import Inputs, mapped
 from poise.core.types import Floats, Ints
-from poise.core.vectors import Layout, Stack, Vector
+from poise.core.vectors import Layout, Stack, Vector, task_tensors
+from poise.metrics.metric import Metric, State
 from poise.tasks.curvature import linear_curvature
 from poise.tasks.dense import DenseKernel
+from poise.tasks.forms import form_text
+from poise.tasks.functional import FunctionalKernel
 from poise.tasks.kernels import Kernel
 from poise.tasks.losses import PerSample
+from poise.tasks.measurable import Population, check_measurable, client_sets
+from poise.tasks.opened import Opened
 from poise.tasks.rowwise import RowKernel
+from poise.tasks.totals import Totals, values_of
+from poise.tasks.transforms import Augmentation, Transform
+
+TEST = "the test data"
+
+
+def frozen_hash(module: nn.Module | None) -> str:
+    """Return a hash of the tensors that belong to the task; empty if there are none."""
+    values = {} if module is None else task_tensors(module)
+    if not values:
+        return ""
+    total = hashlib.blake2b(digest_size=16)
+    for name, value in values.items():
+        stored = value.detach().cpu().reshape(-1).view(torch.uint8).numpy()
+        total.update(name.encode() + stored.tobytes())
+    return total.hexdigest()
 
 
 class HasShards(Protocol):
@@ -57,79 +78,6 @@ class HasClientTests(Protocol):
         """Return the test samples of these clients."""
 
 
-@dataclass
-class Opened:
-    """The samples of a group of clients, the streams of their random layers, and a batch buffer."""
-
-    shards: Shards
-    generators: list[torch.Generator] | None
-    buffer: torch.Tensor | None = None
-
-    def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features and labels at these positions; the next call overwrites the features."""
-        return self.shards.take(positions, self._room(positions.numel()))
-
-    def follow(
-        self, plan: BatchPlan
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
-        """Yield features, labels and batch of every step; the next step overwrites the features.
-
-        Samples and labels of all steps are looked up at once: for small batches a
-        look-up costs as much as a layer.
-        """
-        where = self.shards.at(plan.positions)
-        for batch, rows, labels in zip(plan, *where, strict=True):
-            active = len(batch.counts)
-            if active < len(rows):
-                rows = rows[:active]
-                labels = labels[:active]
-            yield (
-                self.shards.samples.features(rows, self._room(rows.numel())),
-                labels,
-                batch,
-            )
-
-    def apart(
-        self, plan: BatchPlan
-    ) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        """Yield for each client the features and labels of its steps.
-
-        The next step overwrites the features.
-        """
-        where = self.shards.at(plan.positions)
-        for rows, labels, counts in zip(
-            *(values.unbind(1) for values in (*where, plan.counts)), strict=True
-        ):
-            yield self._steps(rows, labels, counts.tolist())
-
-    def _steps(
-        self, rows: torch.Tensor, labels: torch.Tensor, counts: list[int]
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for row, label, count in zip(rows, labels, counts, strict=True):
-            if count:
-                yield (
-                    self.shards.samples.features(row[:count], self._room(count)),
-                    label[:count],
-                )
-
-    def _room(self, samples: int) -> torch.Tensor:
-        """Return a buffer for the features of this many samples."""
-        need = samples * prod(self.shards.samples.shape)
-        if self.buffer is None or self.buffer.numel() < need:
-            self.buffer = torch.empty(need)
-        return self.buffer
-
-    @property
-    def sizes(self) -> Ints:
-        """Samples per client."""
-        return self.shards.sizes
-
-    @property
-    def offsets(self) -> Ints:
-        """Where each client's samples begin."""
-        return self.shards.offsets
-
-
 @dataclass(frozen=True)
 class SampleOracle:
     """Losses and gradients of a model on clients' samples."""
@@ -140,9 +88,12 @@ class SampleOracle:
     loss: PerSample
     scores: dict[str, PerSample]
     device: torch.device
-    # the architecture, with the values of its frozen parameters
+    # the architecture, with the values of its frozen tensors
     module: nn.Module | None
     convex: ConvexKind | None = None  # the kind of a linear model's loss
+    set_metrics: Mapping[str, Metric] = field(default_factory=dict)
+    transform: Transform | None = None  # random changes of samples in training
+    computation: str = ""  # the kernel and why it was chosen
 
     batches = True
 
@@ -152,14 +103,19 @@ class SampleOracle:
         return self.kernel.layout
 
     @property
+    def sample_form(self) -> str:
+        """The form of a sample, from which the model can be made without the data."""
+        return form_text(self.federation.shards(np.zeros(1, dtype=np.int64)).samples)
+
+    @property
     def stacked(self) -> bool:
         """Whether the clients of one call are computed together."""
-        return isinstance(self.kernel, DenseKernel)
+        return isinstance(self.kernel, DenseKernel | FunctionalKernel)
 
     @property
     def metrics(self) -> frozenset[str]:
         """Names of the metrics on the held-out data and on the clients' data."""
-        names = {"loss", *self.scores}
+        names = self._names
         known = set(names) if self.federation.test_shard is not None else set()
         prefixes = ["client_", "train_"]
         if (
@@ -172,17 +128,14 @@ class SampleOracle:
         )
 
     @property
+    def _names(self) -> set[str]:
+        """Names of the metrics without prefix."""
+        return {"loss", *self.scores, *self.set_metrics}
+
+    @property
     def frozen(self) -> str:
-        """A hash of the frozen parameters, which are part of the task; empty if there are none."""
-        named = () if self.module is None else self.module.named_parameters()
-        values = [(name, p) for name, p in named if not p.requires_grad]
-        if not values:
-            return ""
-        total = hashlib.blake2b(digest_size=16)
-        for name, value in values:
-            stored = value.detach().cpu().contiguous().view(torch.uint8).numpy()
-            total.update(name.encode() + stored.tobytes())
-        return total.hexdigest()
+        """A hash of the tensors that are part of the task; empty if there are none."""
+        return frozen_hash(self.module)
 
     def initial(self, seed: int) -> Vector:
         """Return the initial model of a run with this seed."""
@@ -210,11 +163,15 @@ class SampleOracle:
             generators = [
                 torch.Generator().manual_seed(int(s) >> 1) for s in streams.tolist()
             ]
-        return Opened(self.federation.shards(clients), generators)
+        augmentation = None
+        if self.transform is not None:
+            augmentation = Augmentation.of(self.transform, streams)
+        shards = self.federation.shards(clients)
+        return Opened(shards, generators, augmentation=augmentation)
 
     def gradients(self, rows: Stack, data: Opened, batch: Batch, out: Stack) -> None:
         """Write the gradient of each row on its batch into ``out``."""
-        x, y = self._here(*data.take(batch.positions))
+        x, y = self._here(*data.take_batch(batch))
         counts = batch.counts
         full = batch.full
         self.kernel.gradients(
@@ -227,6 +184,9 @@ class SampleOracle:
             step = self.kernel.descender(rows, rate)
             for x, y, batch in data.follow(plan):
                 step(*self._here(x, y), batch.counts, batch.full)
+        elif isinstance(self.kernel, FunctionalKernel):
+            steps = ((*self._here(x, y), batch) for x, y, batch in data.follow(plan))
+            self.kernel.descend(rows, steps, rate)
         elif isinstance(self.kernel, RowKernel):
             for k, batches in enumerate(data.apart(plan)):
                 stream = None if data.generators is None else data.generators[k]
@@ -238,11 +198,11 @@ class SampleOracle:
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Return the mean loss of each row over all data of its client."""
         ends = data.offsets.tolist()
-        sums = [
-            self._sums(rows[k], data.shards, (ends[k], ends[k + 1]), {"loss"})
+        totals = [
+            self._totals(rows[k], data.shards, (ends[k], ends[k + 1]), {"loss"})
             for k in range(len(rows))
         ]
-        return np.array([s["loss"] for s in sums]) / data.sizes
+        return np.array([t.sums["loss"] for t in totals]) / data.sizes
 
     def sample_losses(self, theta: Vector, shards: Shards) -> Floats:
         """Return the loss of a model on each sample of these shards, in their order."""
@@ -274,27 +234,26 @@ class SampleOracle:
         client i's version of the model, if it has personal layers.
         """
         result: dict[str, Any] = {}
-        held_out = {n for n in names if n in self.scores or n == "loss"}
+        held_out = names & self._names
         shard = self.federation.test_shard
         if held_out and shard is not None:
             spans = blocks(len(shard.rows), self.kernel.block)
             parts = map_workers(
-                lambda span: self._sums(theta, shard, span, held_out), spans
+                lambda span: self._totals(theta, shard, span, held_out), spans
             )
-            for name in sorted(held_out):
-                result[name] = sum(part[name] for part in parts) / len(shard.rows)
-        for per_client, mean, shards in (
-            ("client_test_", "own_", self._tests),
-            ("client_", "train_", self.federation.shards),
-        ):
+            result |= values_of(parts, self.set_metrics, len(shard.rows), TEST)
+        for per_client, mean, shards in self._on_clients():
             metrics = self._metrics_with_prefix(
                 (per_client, mean), names=names.difference(result)
             )
             if not metrics:
                 continue
             each = map_workers(
-                lambda i, shards=shards, metrics=metrics: self._mean(
-                    version(theta, i), shards(np.array([i])), metrics
+                lambda i, shards=shards, metrics=metrics: self._values(
+                    version(theta, i),
+                    shards(np.array([i])),
+                    names=metrics,
+                    where=f"the data of client {i}",
                 ),
                 range(self.federation.clients),
             )
@@ -303,16 +262,56 @@ class SampleOracle:
                 measured = ~np.isnan(values)
                 weights = self.federation.importance[measured]
                 result[per_client + name] = values
-                result[mean + name] = float(weights @ values[measured] / weights.sum())
+                result[mean + name] = float("nan")
+                if measured.any():
+                    result[mean + name] = float(
+                        weights @ values[measured] / weights.sum()
+                    )
         return {name: result[name] for name in sorted(names)}
+
+    def check_metrics(self, names: frozenset[str]) -> None:
+        """Raise if one of these metrics of a set has no value on any of its data."""
+        for metric in sorted(self.set_metrics):
+            for population in self._populations(metric, names):
+                check_measurable(
+                    metric, self.set_metrics[metric], population, self._try
+                )
+
+    def _populations(self, metric: str, names: frozenset[str]) -> Iterator[Population]:
+        """Yield the data on which the named variants of a metric are measured."""
+        test = self.federation.test_shard
+        if metric in names and test is not None:
+            yield Population(TEST, lambda: iter([(TEST, test)]))
+        clients = range(self.federation.clients)
+        for per_client, mean, shards in self._on_clients():
+            if {per_client + metric, mean + metric} & names:
+                what = "test data" if mean == "own_" else "data"
+                yield Population(
+                    f"the {what} of any client",
+                    lambda shards=shards, what=what: client_sets(  # type: ignore[misc]
+                        clients, lambda i: shards(np.array([i])), what
+                    ),
+                )
+
+    def _try(self, metric: str, shard: Shards, where: str) -> None:
+        """Measure the initial model once, for a function that may fail on these data."""
+        self._values(self.initial(0), shard, names={metric}, where=where)
+
+    def _on_clients(self) -> tuple[tuple[str, str, Callable[[Ints], Shards]], ...]:
+        """Return the prefixes, per client and of the mean, and the data that they name."""
+        return (
+            ("client_test_", "own_", self._tests),
+            ("client_", "train_", self.federation.shards),
+        )
 
     def _metrics_with_prefix(
         self, prefixes: tuple[str, ...], names: frozenset[str]
     ) -> set[str]:
         """Return the metrics whose name, with one of the prefixes, is among the names."""
-        known = {"loss", *self.scores}
         return {
-            metric for metric in known if any(p + metric in names for p in prefixes)
+            metric
+            for metric in self._names
+            if any(p + metric in names for p in prefixes)
         }
 
     def _tests(self, clients: Ints) -> Shards:
@@ -320,38 +319,48 @@ class SampleOracle:
         assert isinstance(self.federation, HasClientTests)
         return self.federation.client_test_shards(clients)
 
-    def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:
-        """Return the means over a client's samples; nan for a client without samples."""
-        if not len(shard.rows):
-            return dict.fromkeys(names, float("nan"))
-        sums = self._sums(theta, shard, (0, len(shard.rows)), names)
-        return {name: value / len(shard.rows) for name, value in sums.items()}
-
-    def _sums(
-        self, theta: Vector, shard: Shards, span: tuple[int, int], names: set[str]
+    def _values(
+        self, theta: Vector, shard: Shards, names: set[str], where: str
     ) -> dict[str, float]:
-        """Return the sums of per-sample values over a span of positions of a shard."""
+        """Return the metrics on a client's samples; nan for a client without samples."""
+        count = len(shard.rows)
+        if not count:
+            return dict.fromkeys(names, float("nan"))
+        totals = self._totals(theta, shard, (0, count), names)
+        return values_of([totals], self.set_metrics, count, where)
+
+    def _totals(
+        self,
+        theta: Vector,
+        shard: Shards,
+        span: tuple[int, int],
+        names: set[str] | frozenset[str],
+    ) -> Totals:
+        """Return sums of per-sample values, and states of set metrics, over a span."""
         self.kernel.begin()
-        totals = dict.fromkeys(names, 0.0)
+        of_set = sorted(self.set_metrics.keys() & names)
+        sums = dict.fromkeys(sorted(names.difference(of_set)), 0.0)
+        states: dict[str, State] = {n: self.set_metrics[n].init() for n in of_set}
         for a, b in blocks(span[1], self.kernel.block, span[0]):
             x, y = self._here(*shard.take(torch.arange(a, b)))
             outputs = self.kernel.outputs(theta, x)
-            for name in names:
+            for name in sums:
                 function = self.loss if name == "loss" else self.scores[name]
                 values = function(outputs, y)
                 if values.dim():
-                    totals[name] += float(values.sum(dtype=torch.float64))
+                    sums[name] += float(values.sum(dtype=torch.float64))
                 else:  # the function returns the mean of the block
-                    totals[name] += float(values) * (b - a)
-        return totals
+                    sums[name] += float(values) * (b - a)
+            for name in of_set:
+                metric = self.set_metrics[name]
+                states[name] = metric.update(states[name], outputs, y)
+        return Totals(sums, states)
 
-    def _here(
-        self, x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _here(self, x: Inputs, y: torch.Tensor) -> tuple[Inputs, torch.Tensor]:
         """Return features and labels on the oracle's device."""
         if self.device.type == "cpu":
             return x, y
-        return x.to(self.device), y.to(self.device)
+        return mapped(lambda part: part.to(self.device), x), y.to(self.device)
 
 
 def blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
@@ -359,18 +368,6 @@ def blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
     return [(a, min(a + size, stop)) for a in range(start, stop, size)]
 
 
-def example_of(samples: Samples) -> torch.Tensor:
+def example_of(samples: Samples) -> Inputs:
     """Return the model input of two samples, to test a module with."""
     return samples.features(torch.zeros(2, dtype=torch.int64))
-
-
-def device_named(name: str) -> torch.device:
-    """Return a device by its name; raises if this machine has none of that name."""
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidOption(
-            f"device {name!r} does not exist here", "use 'cpu'"
-        ) from error
-    return device

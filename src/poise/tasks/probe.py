@@ -1,8 +1,9 @@
-"""Checks of a user's module, loss and metrics on two samples, before training."""
+"""Checks of a user's module and loss on two samples, before training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -10,7 +11,10 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from poise.core.errors import IncompatibleParts
-from poise.tasks.losses import PerSample
+from poise.core.samples import Samples
+from poise.core.trees import Inputs
+from poise.tasks.calls import called as run
+from poise.tasks.losses import Averaged, PerSample
 
 SAME = 1e-4
 """Relative difference up to which two losses count as equal."""
@@ -23,11 +27,6 @@ def check_module(module: object) -> None:
             f"module must be an nn.Module or a function that returns one, not {module!r}"
         )
     for name, tensor in module.state_dict(keep_vars=True).items():
-        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-            raise _misfit(
-                f"the size of {name!r} is not known yet, as in lazy modules",
-                "run the module once on a sample, or give the sizes",
-            )
         if not isinstance(tensor, torch.Tensor):
             raise _misfit(f"the module's state has {name!r}, which is no tensor")
         if tensor.is_meta:
@@ -39,12 +38,112 @@ def check_module(module: object) -> None:
             raise _misfit(f"{name!r} has complex numbers", "use real numbers")
 
 
-def check_outputs(outputs: object, count: int) -> None:
-    """Raise unless a module returned one real row per sample."""
+def is_lazy(module: nn.Module) -> bool:
+    """Whether the size of a tensor is not known before the first pass."""
+    return any(
+        isinstance(tensor, UninitializedParameter | UninitializedBuffer)
+        for tensor in (*module.parameters(), *module.buffers())
+    )
+
+
+def materialised(module: nn.Module, example: Inputs) -> nn.Module:
+    """Return a lazy module after one pass in evaluation mode; other modules as they are."""
+    if not is_lazy(module):
+        return module
+    modes = {layer: layer.training for layer in module.modules()}
+    with torch.no_grad():
+        run(module.eval(), example)
+    for layer, mode in modes.items():
+        layer.training = mode
+    return module
+
+
+def usual_loss(samples: Samples) -> str:
+    """Return the loss that labels of this kind usually have."""
+    if samples.classes or samples.element_classes:
+        return "cross-entropy"
+    if samples.multi_label:
+        return "bce"
+    return "mse"
+
+
+def check_labels(loss: str | PerSample, samples: Samples, named_model: bool) -> None:
+    """Raise if a named loss cannot have labels of this kind."""
+    classes = samples.classes or samples.element_classes
+    if loss == "cross-entropy" and not classes:
+        raise _misfit(
+            "cross-entropy needs class labels, but the labels are numbers",
+            "use 'mse', 'bce', or the option target='classes' of the federation",
+            where="loss",
+        )
+    if loss == "mse" and classes and named_model:
+        raise _misfit(
+            "mse needs numbers, but the labels are classes",
+            "give y as floats",
+            where="loss",
+        )
+    if loss == "bce" and len(samples.labels):
+        low = float(samples.labels.min())
+        high = float(samples.labels.max())
+        if low < 0 or high > 1:
+            raise _misfit(
+                f"bce needs labels from 0 to 1, but they go from {low:g} to {high:g}",
+                "use 'cross-entropy' for classes, or 'mse' for numbers",
+                where="loss",
+            )
+
+
+def check_shapes(
+    loss: str | PerSample, outputs: torch.Tensor, samples: Samples
+) -> None:
+    """Raise unless the outputs fit the labels under a named loss."""
+    shape = tuple(outputs.shape[1:])
+    wanted = samples.target_shape
+    if loss == "cross-entropy" and not wanted:
+        if outputs.dim() != 2 or outputs.shape[1] < samples.classes:
+            raise _misfit(
+                f"the model gives outputs of shape {shape} for {samples.classes} classes",
+                f"return one output per class, (n, {samples.classes}); the classes are "
+                f"0 … {samples.classes - 1}, also if no label is 0",
+                where="model",
+            )
+    elif loss == "cross-entropy":
+        classes = samples.element_classes
+        if shape[1:] == wanted and shape[0] >= classes:
+            return
+        hint = f"return (n, {classes}, {', '.join(map(str, wanted))})"
+        if classes == 2 and len(wanted) == 1:
+            hint += f", or write target='multi-label' for {wanted[0]} labels of 0 or 1"
+        if shape[:-1] == wanted and shape[-1] >= classes:
+            hint = "put the classes second: outputs.movedim(-1, 1)"
+            if len(wanted) == 1:
+                hint = "put the classes second: outputs.transpose(1, 2)"
+        raise _misfit(
+            f"the model gives outputs of shape {shape} for {classes} classes and labels "
+            f"of shape {wanted}",
+            hint,
+            where="model",
+        )
+    elif isinstance(loss, str) and prod(shape) != prod(wanted):
+        raise _misfit(
+            f"the model gives outputs of shape {shape} for labels of shape {wanted}",
+            "return one output per label",
+            where="model",
+        )
+
+
+def check_outputs(outputs: object, count: int, named_loss: bool = True) -> None:
+    """Raise unless a module returned one real row per sample.
+
+    A loss of the user's own takes the outputs as they are.
+    """
+    if not named_loss and not isinstance(outputs, torch.Tensor):
+        return
     if not isinstance(outputs, torch.Tensor):
         raise _misfit(
             f"the model returns a {type(outputs).__name__} instead of one tensor",
-            "return the tensor of the outputs from forward",
+            "return one tensor from forward, or give loss=f and metrics={name: f} with "
+            "functions of (outputs, labels)",
         )
     if not outputs.is_floating_point():
         raise _misfit(f"the model returns {outputs.dtype}, not real numbers")
@@ -55,12 +154,17 @@ def check_outputs(outputs: object, count: int) -> None:
         )
 
 
-def check_loss(loss: PerSample, outputs: torch.Tensor, labels: torch.Tensor) -> None:
-    """Raise unless a loss returns one value per sample, or their mean."""
-    outputs = outputs.detach().requires_grad_()
+def checked_loss(
+    loss: PerSample, outputs: torch.Tensor, labels: torch.Tensor
+) -> PerSample:
+    """Return a loss with one value per sample, or their mean; raise for another one.
+
+    Values per entry, (n, …), are averaged to one per sample.
+    """
+    outputs = _detached(outputs)
     both = _value("loss", loss, outputs, labels)
-    first = _value("loss", loss, outputs[:1], labels[:1])
-    second = _value("loss", loss, outputs[1:], labels[1:])
+    first = _value("loss", loss, _rows(outputs, slice(1)), labels[:1])
+    second = _value("loss", loss, _rows(outputs, slice(1, None)), labels[1:])
     if not both.requires_grad:
         raise _misfit(
             "the loss does not depend on the outputs of the model",
@@ -74,7 +178,7 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, labels: torch.Tensor) -> 
                 "return one value per sample, or their mean",
                 where="loss",
             )
-        return
+        return Averaged(loss) if both.dim() > 1 else loss
     total = float((first.mean() + second.mean()).detach())
     value = float(both.detach())
     if total and abs(value - total) <= SAME * abs(total):
@@ -83,26 +187,23 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, labels: torch.Tensor) -> 
             "return one value per sample, or their mean",
             where="loss",
         )
+    return loss
 
 
-def check_metrics(
-    metrics: Mapping[Any, PerSample], outputs: torch.Tensor, labels: torch.Tensor
+def check_largest_class(
+    loss: PerSample, outputs: torch.Tensor, labels: torch.Tensor, classes: int
 ) -> None:
-    """Raise unless every metric returns one value per sample."""
-    for name, metric in metrics.items():
-        if not isinstance(name, str):
-            raise _misfit(
-                f"the name of a metric is {name!r}, not a text", where="metrics"
-            )
-        with torch.no_grad():
-            values = _value(f"metric {name!r}", metric, outputs.detach(), labels)
-        if tuple(values.shape) not in ((len(labels),), (len(labels), 1)):
-            raise _misfit(
-                f"metric {name!r} returns shape {tuple(values.shape)} for {len(labels)} "
-                "samples",
-                "return one value per sample",
-                where="metrics",
-            )
+    """Raise if a loss of class labels fails on the largest class."""
+    if not classes:
+        return
+    try:
+        loss(outputs, torch.full_like(labels, classes - 1))
+    except Exception as error:  # the loss is the user's: it may raise anything
+        raise _misfit(
+            f"the loss fails on labels {classes - 1} of {classes} classes: {error}",
+            f"return one output per class; the classes are 0 … {classes - 1}",
+            where="loss",
+        ) from error
 
 
 def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -110,10 +211,35 @@ def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except Exception as error:  # the function is the user's: it may raise anything
+        verb = "cannot be made"
+        if arguments:
+            verb = "fails on two samples"
         raise _misfit(
-            f"the {what} fails on two samples: {type(error).__name__}: {error}",
+            f"the {what} {verb}: {type(error).__name__}: {error}",
             where=what.split()[0].replace("metric", "metrics"),
         ) from error
+
+
+def _detached(outputs: Any) -> Any:
+    """Return the outputs as the beginning of a gradient."""
+    if isinstance(outputs, dict):
+        return {name: _detached(value) for name, value in outputs.items()}
+    if isinstance(outputs, tuple | list):
+        return type(outputs)(_detached(value) for value in outputs)
+    if isinstance(outputs, torch.Tensor) and outputs.is_floating_point():
+        return outputs.detach().requires_grad_()
+    return outputs
+
+
+def _rows(outputs: Any, part: slice) -> Any:
+    """Return the outputs of some of the samples."""
+    if isinstance(outputs, dict):
+        return {name: _rows(value, part) for name, value in outputs.items()}
+    if isinstance(outputs, tuple | list):
+        return type(outputs)(_rows(value, part) for value in outputs)
+    if isinstance(outputs, torch.Tensor) and outputs.dim():
+        return outputs[part]
+    return outputs
 
 
 def _value(

@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from poise.core.batches import Batch, BatchPlan
-from poise.core.errors import require, suggest
-from poise.core.samples import Samples
+from poise.core.errors import IncompatibleParts, require, suggest
+from poise.core.samples import Inputs, Samples
 from poise.core.traits import TaskTraits
 from poise.core.types import Floats
 from poise.core.vectors import Layout, Stack, Vector
+from poise.tasks.devices import device_named
 from poise.tasks.features import (
     FeatureMap,
     entries_of,
@@ -24,7 +25,9 @@ from poise.tasks.features import (
     random_features,
 )
 from poise.tasks.losses import METRICS, squared_error
-from poise.tasks.oracle import HasShards, Opened, SampleOracle, blocks, device_named
+from poise.tasks.opened import Opened
+from poise.tasks.oracle import HasShards, SampleOracle, blocks
+from poise.tasks.trained import TrainedModule
 
 BLOCK = 2048
 """Samples whose features are in memory at once."""
@@ -80,6 +83,12 @@ class Ridge:
     def bind(self, federation: HasShards, device: str = "cpu") -> RidgeOracle:
         """Return the oracle of the clients' sums on a federation."""
         samples = federation.shards(np.zeros(1, dtype=np.int64)).samples
+        if samples.target_shape or len(samples.pools) > 1:
+            raise IncompatibleParts(
+                "ridge needs one input and one class or number per sample",
+                "train a model instead",
+                where=("model",),
+            )
         target = device_named(device)
         kernel = RidgeKernel(
             self._feature_map(samples, target), samples.classes, self.penalty
@@ -98,6 +107,32 @@ class Ridge:
             scores={score: METRICS[score]},
             device=target,
             module=None,
+        )
+
+    def trained(self, samples: Samples, theta: Vector) -> TrainedModule:
+        """Return the features and the head of a model, as one module."""
+        kernel = RidgeKernel(
+            self._feature_map(samples, torch.device("cpu")),
+            samples.classes,
+            self.penalty,
+        )
+        if kernel.layout.size != len(theta):
+            raise IncompatibleParts(
+                f"the model of the run has {len(theta)} entries, this task "
+                f"{kernel.layout.size}",
+                "give the task that the run began with",
+                where=("task",),
+            )
+        head = kernel.head(theta)
+        linear = nn.Linear(kernel.map.size, kernel.outcomes, dtype=torch.float64)
+        with torch.no_grad():
+            linear.weight.copy_(head[:-1].T)
+            linear.bias.copy_(head[-1])
+        module = nn.Sequential()
+        module.add_module("features", kernel.map.module)
+        module.add_module("head", linear)
+        return TrainedModule(
+            module.requires_grad_(False).eval(), kernel.layout, kernel.map.digest
         )
 
     def _feature_map(self, samples: Samples, device: torch.device) -> FeatureMap:
@@ -142,7 +177,7 @@ class RidgeKernel:
     def gradients(
         self,
         rows: Stack,
-        x: torch.Tensor,
+        x: Inputs,
         y: torch.Tensor,
         counts: torch.Tensor,
         full: bool,
@@ -181,8 +216,9 @@ class RidgeKernel:
         self._solved = (theta.clone(), head)
         return head
 
-    def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
+    def outputs(self, theta: Vector, x: Inputs) -> torch.Tensor:
         """Return the outputs of the head on samples (n, …)."""
+        assert isinstance(x, torch.Tensor)
         return self.map.with_bias(x) @ self.head(theta)
 
 
@@ -223,6 +259,7 @@ class RidgeOracle(SampleOracle):
         total = torch.zeros(self.layout.size, dtype=torch.float64, device=self.device)
         for a, b in blocks(stop, BLOCK, start):
             x, y = self._here(*data.take(torch.arange(a, b)))
+            assert isinstance(x, torch.Tensor)
             total += self.kernel.mean_sums(x, y, stop - start)
         return total
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterable
-from typing import Any, cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from poise.core.trees import Inputs, first, mapped, row_of
 from poise.core.vectors import Layout, Stack, Vector
+from poise.tasks.calls import called
 from poise.tasks.dense import hooked
 from poise.tasks.layers import Dropout, use_generator
+from poise.tasks.layouts import same_in_channels_last
 from poise.tasks.losses import LOSSES, PerSample
 
 _global_generator = threading.Lock()
@@ -35,12 +39,15 @@ class RowKernel:
         self,
         module: nn.Module,
         loss: str | PerSample,
-        example: torch.Tensor,
+        example: Inputs,
         dtype: torch.dtype,
+        autocast: torch.dtype | None = None,
     ) -> None:
+        self.autocast = autocast
         self.layout = Layout.of_module(module)
         self.loss = loss
         self.dtype = dtype
+        self._format = torch.contiguous_format
         self._template = copy.deepcopy(module).to(dtype).train()
         images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
         # activations of a forward pass should stay in the cache
@@ -48,8 +55,8 @@ class RowKernel:
             self.block = 32
         else:
             self.block = 256
-        self._format = torch.channels_last if images else torch.contiguous_format
-        if images:
+        if images and same_in_channels_last(self._template, self._input(example)):
+            self._format = torch.channels_last
             self._template.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._local = threading.local()
         self._stateless = all(
@@ -78,7 +85,7 @@ class RowKernel:
     def gradients(
         self,
         rows: Stack,
-        x: torch.Tensor,
+        x: Inputs,
         y: torch.Tensor,
         counts: torch.Tensor,
         full: bool,
@@ -91,9 +98,8 @@ class RowKernel:
         for k, count in enumerate(counts.tolist()):
             self._load(tensors, rows[k])
             stream = generators[k] if generators is not None else None
-            gradients = self._gradient(
-                module, moving, x[k, :count], y[k, :count], stream
-            )
+            own = row_of(x, k, count)
+            gradients = self._gradient(module, moving, own, y[k, :count], stream)
             for entry, gradient in zip(self.layout.parameters, gradients, strict=True):
                 place = out[k, entry.start : entry.stop].view(entry.shape)
                 if gradient is None:
@@ -106,7 +112,7 @@ class RowKernel:
     def descend(
         self,
         row: Vector,
-        batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+        batches: Iterable[tuple[Inputs, torch.Tensor]],
         rate: float,
         stream: torch.Generator | None,
     ) -> None:
@@ -122,13 +128,16 @@ class RowKernel:
                         place.sub_(gradient, alpha=rate)
         self._store(tensors, row)
 
-    def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
+    def outputs(self, theta: Vector, x: Inputs) -> torch.Tensor:
         """See `Kernel.outputs`."""
         module, tensors = self._thread_copy(training=False)
         self._load(tensors, theta)
         with torch.no_grad():
-            result: torch.Tensor = module(self._input(x))
-        return result
+            return called(module, self._input(x))
+
+    def run(self, module: nn.Module, x: Inputs) -> Any:
+        """Return the outputs of a module for these inputs in the kernel's precision."""
+        return called(module, self._input(x))
 
     def begin(self) -> None:
         """Make a fresh copy of the module, so that no state passes between clients inside it.
@@ -172,43 +181,57 @@ class RowKernel:
         self,
         module: nn.Module,
         moving: list[torch.Tensor],
-        x: torch.Tensor,
+        x: Inputs,
         y: torch.Tensor,
         stream: torch.Generator | None,
     ) -> tuple[torch.Tensor | None, ...]:
         """Return the gradient of the mean loss on a batch; None for tensors without influence."""
         with torch.enable_grad():
-            value = self._loss(self._forward(module, self._input(x), stream), y)
+            with self._precision(first(x).device):
+                value = self.mean_loss(self._forward(module, self._input(x), stream), y)
             return torch.autograd.grad(value, moving, allow_unused=True)
 
-    def _input(self, x: torch.Tensor) -> torch.Tensor:
+    def _precision(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return the context of mixed precision; nothing without it."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=self.autocast)
+
+    def _input(self, x: Inputs) -> Inputs:
+        if isinstance(x, torch.Tensor):
+            return self._part(x)
+        parts: Inputs = mapped(self._part, x)
+        return parts
+
+    def _part(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype) if x.is_floating_point() else x
         if x.dim() == 4:
             return x.contiguous(memory_format=self._format)
         return x
 
-    def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if self.loss == "cross-entropy":
+    def mean_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of a batch."""
+        if self.loss == "cross-entropy" and labels.dim() == 1:
             return F.cross_entropy(outputs, labels)
         function = LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
         return function(outputs, labels).mean()
 
     def _forward(
-        self, module: nn.Module, x: torch.Tensor, stream: torch.Generator | None
+        self, module: nn.Module, x: Inputs, stream: torch.Generator | None
     ) -> torch.Tensor:
         """Run a training pass with random numbers from the client's stream."""
         use_generator(stream)
         if stream is None or not self._global_draws:
-            return cast(torch.Tensor, module(x))
+            return called(module, x)
         with _global_generator, torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
-            return cast(torch.Tensor, module(x))
+            return called(module, x)
 
-    def _draws_from_the_process(self, example: torch.Tensor) -> bool:
+    def _draws_from_the_process(self, example: Inputs) -> bool:
         """Whether a training pass draws from the process-wide generator, as ``nn.Dropout`` does."""
         module = copy.deepcopy(self._template).train()
         use_generator(torch.Generator().manual_seed(0))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             before = torch.get_rng_state()
-            module(self._input(example))
+            called(module, self._input(example))
             return not torch.equal(before, torch.get_rng_state())

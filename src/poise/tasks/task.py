@@ -6,7 +6,8 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -14,23 +15,60 @@ from torch import nn
 
 from poise.core.curvature import ConvexKind
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
+from poise.core.objects import is_name
 from poise.core.rng import address
 from poise.core.samples import Samples
 from poise.core.traits import TaskTraits, still_holds
+from poise.core.trees import first, mapped
 from poise.core.vectors import Layout, Vector
-from poise.tasks.kernels import choose
-from poise.tasks.losses import LOSSES, METRICS, PerSample
+from poise.metrics.metric import Metric
+from poise.metrics.of_set import TorchMetric
+from poise.tasks.calls import called as run_module
+from poise.tasks.devices import autocast_type, device_named
+from poise.tasks.fitting_metrics import check_metrics, metrics_for_own_loss
+from poise.tasks.kernels import PATHS, Model, Path, choose
+from poise.tasks.losses import LOSSES, USUAL_METRICS, PerSample
+from poise.tasks.metric_kinds import (
+    KNOWN,
+    AnyMetric,
+    MetricKinds,
+    declared_directions,
+    metric_kinds,
+)
 from poise.tasks.models import MODELS
-from poise.tasks.oracle import HasShards, SampleOracle, device_named, example_of
+from poise.tasks.named import (
+    check_maker_options,
+    function_specs,
+    loss_named,
+    metrics_named,
+    module_named,
+    module_spec,
+    names_metrics,
+    transform_named,
+)
+from poise.tasks.oracle import HasShards, SampleOracle, example_of
 from poise.tasks.probe import (
     called,
-    check_loss,
-    check_metrics,
+    check_labels,
+    check_largest_class,
     check_module,
     check_outputs,
+    check_shapes,
+    checked_loss,
+    is_lazy,
+    materialised,
+    usual_loss,
+)
+from poise.tasks.trained import TrainedModule, loaded
+from poise.tasks.transforms import (
+    TRANSFORMS,
+    Transform,
+    chain,
+    check_transform,
+    names_of,
 )
 
-Loss: TypeAlias = Literal["cross-entropy", "mse"] | PerSample
+Loss: TypeAlias = Literal["bce", "cross-entropy", "mse"] | str | PerSample
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -44,18 +82,27 @@ class Task:
 
     Args:
         model: name of an architecture (`poise.task` is the short form).
-        options: options of that architecture.
+        options: options of that architecture, or of the function in ``module``.
         module: an ``nn.Module``, whose present weights are the initial model, or a
-            function that returns one (called once per seed). Frozen parameters
+            function that returns one (called once per seed), or the name of the
+            function, ``"package.module:name"``. Frozen parameters
             (``requires_grad=False``) are part of the task: poise does not train or send
             them, and they are the same for every seed.
-        loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that
-            returns one value per sample or their mean; None chooses by the labels.
-        metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels)
-            that return one value per sample; None chooses by the loss.
+        loss: ``"cross-entropy"``, ``"mse"``, ``"bce"``, or a function of (outputs,
+            labels) that returns one value per sample, (n,), or per entry, (n, …), or
+            the mean, or the name of the function; None chooses by the labels.
+        metrics: names (``"accuracy"``, ``"auroc"``, …) or names of functions; or by
+            title: functions of (outputs, labels) that return one value per sample, or
+            one number for a whole set; metrics of `poise.metrics`; torchmetrics
+            objects. None chooses by the loss.
         dtype: ``"float32"`` or ``"float64"``.
-        path: ``"rows"`` runs the module for one client at a time; None chooses by the
-            layers.
+        path: ``"rows"`` runs the module for one client at a time, ``"functional"``
+            stacks 32 clients, ``"dense"`` takes chains of dense layers; None chooses by
+            the layers and their sizes.
+        transform: ``"flip"``, ``"crop"``, ``"noise"``, several joined by ``+``, or a
+            function of (x, generator) that returns changed samples; only in training.
+        autocast: ``"bfloat16"`` computes the training passes in mixed precision, on the
+            row path; None computes them in ``dtype``.
 
     >>> Task("mlp", {"hidden": 50}, loss="mse").spec
     {'model': 'mlp', 'hidden': 50, 'loss': 'mse'}
@@ -63,11 +110,13 @@ class Task:
 
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    module: nn.Module | Callable[[], nn.Module] | None = None
+    module: nn.Module | Callable[..., nn.Module] | str | None = None
     loss: Loss | None = None
-    metrics: tuple[str, ...] | Mapping[str, PerSample] | None = None
+    metrics: tuple[str, ...] | Mapping[str, AnyMetric] | None = None
     dtype: Literal["float32", "float64"] = "float32"
-    path: Literal["rows"] | None = None
+    path: Path | None = None
+    transform: str | Transform | None = None
+    autocast: Literal["bfloat16"] | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -76,11 +125,18 @@ class Task:
             where="model",
         )
         require(
+            self.model is None or isinstance(self.model, str),
+            f"Task: model = {self.model!r:.60} is not the name of a model",
+            "for a module of your own write poise.Task(module=…)",
+            where="model",
+        )
+        require(
             self.dtype in DTYPES,
             f"Task: unknown dtype {self.dtype!r}",
             suggest(str(self.dtype), DTYPES),
             where="dtype",
         )
+        self._load_named()
         require(
             self.loss is None or callable(self.loss) or self.loss in LOSSES,
             f"Task: unknown loss {self.loss!r}",
@@ -88,85 +144,126 @@ class Task:
             where="loss",
         )
         require(
-            self.path in (None, "rows"),
+            self.path is None or self.path in PATHS,
             f"Task: unknown path {self.path!r}",
-            "known: rows",
+            suggest(str(self.path), PATHS),
             where="path",
+        )
+        require(
+            self.autocast in (None, "bfloat16"),
+            f"Task: unknown autocast {self.autocast!r}",
+            "known: bfloat16",
+            where="autocast",
+        )
+        require(
+            self.autocast is None or self.dtype == "float32",
+            "Task: autocast is for float32 models",
+            "remove autocast or dtype",
+            where="autocast",
         )
         functions = self.metrics.values() if isinstance(self.metrics, Mapping) else ()
         require(
-            all(callable(function) for function in functions),
+            all(callable(f) or isinstance(f, Metric | TorchMetric) for f in functions),
             "Task: metrics must be names, or functions by name",
-            suggest("", METRICS),
+            suggest("", KNOWN),
+            where="metrics",
+        )
+        require(
+            not isinstance(self.metrics, str),
+            f"Task: metrics = {self.metrics!r} is no list",
+            f"write metrics=[{self.metrics!r}]",
             where="metrics",
         )
         for name in self.metrics or ():
-            known = isinstance(self.metrics, Mapping) or name in METRICS
+            known = isinstance(self.metrics, Mapping) or name in KNOWN
             require(
                 known,
                 f"Task: unknown metric {name!r}",
-                suggest(str(name), METRICS),
+                suggest(str(name), KNOWN),
                 where="metrics",
             )
+        require(
+            self.transform is None
+            or isinstance(self.transform, str)
+            or callable(self.transform),
+            f"Task: transform = {self.transform!r} is neither a name nor a function",
+            suggest("", TRANSFORMS),
+            where="transform",
+        )
+        if isinstance(self.transform, str):
+            names_of(self.transform)
         if self.model is not None:
             _check_model(self.model, self.options)
+        else:
+            check_maker_options(self.module, self.options)
+
+    def _load_named(self) -> None:
+        """Replace names of users' objects by the objects."""
+        require(
+            not isinstance(self.module, Task),
+            "Task: module is already a task",
+            "give that task itself to poise.train",
+            where="module",
+        )
+        if isinstance(self.module, str):
+            object.__setattr__(self, "module", module_named(self.module))
+        if is_name(self.loss):
+            object.__setattr__(self, "loss", loss_named(self.loss))
+        if self.metrics is not None and names_metrics(self.metrics):
+            object.__setattr__(self, "metrics", metrics_named(self.metrics))
+        if is_name(self.transform):
+            object.__setattr__(self, "transform", transform_named(self.transform))
 
     @property
     def traits(self) -> TaskTraits:
         """Declare that named losses are never below 0, and which tasks are convex."""
+        directions = declared_directions(self._metrics(self.loss or ""))
         if callable(self.loss):
-            return TaskTraits()
-        logistic = self.model == "logistic"
-        return TaskTraits(convex="logistic" if logistic else None, lowest_loss=0.0)
+            return TaskTraits(directions=directions)
+        logistic = self.model == "logistic" and self._as_is
+        return TaskTraits(
+            convex="logistic" if logistic else None,
+            lowest_loss=0.0,
+            directions=directions,
+        )
+
+    @property
+    def _as_is(self) -> bool:
+        """Whether training uses the samples and the numbers as they are."""
+        return self.transform is None and self.autocast is None
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The table of an experiment file, or None if the task contains Python objects."""
-        if (
-            self.model is None
-            or callable(self.loss)
-            or isinstance(self.metrics, Mapping)
-        ):
+        """The table of an experiment file, or None if the task has objects without a name."""
+        functions = function_specs(self.loss, self.metrics, self.transform)
+        architecture: dict[str, Any] | None = {"model": self.model, **self.options}
+        if self.model is None:
+            architecture = module_spec(self.module, self.options)
+        if functions is None or architecture is None:
             return None
-        rest = {
-            "loss": self.loss,
-            "metrics": self.metrics and list(self.metrics),
-            "path": self.path,
-        }
+        chosen = {"path": self.path, "autocast": self.autocast}
+        rest = {name: value for name, value in chosen.items() if value is not None}
         dtype = {"dtype": self.dtype} if self.dtype != "float32" else {}
-        return {
-            "model": self.model,
-            **self.options,
-            **{k: v for k, v in rest.items() if v is not None},
-            **dtype,
-        }
+        return {**architecture, **functions, **rest, **dtype}
 
     def bind(self, federation: HasShards, device: str = "cpu") -> SampleOracle:
         """Return the gradient oracle of this task on a federation."""
         samples = federation.shards(np.zeros(1, dtype=np.int64)).samples
-        classification = samples.classes > 0
-        loss = self.loss or ("cross-entropy" if classification else "mse")
-        if loss == "cross-entropy" and not classification:
-            raise IncompatibleParts(
-                "Task: cross-entropy needs class labels, but the labels are numbers",
-                "use 'mse'",
-                where=("loss",),
-            )
-        if loss == "mse" and classification and self.model is not None:
-            raise IncompatibleParts(
-                "Task: mse needs numbers, but the labels are classes",
-                "give y as floats",
-                where=("loss",),
-            )
+        loss: str | PerSample = self.loss or usual_loss(samples)
+        check_labels(loss, samples, named_model=self.model is not None)
         target = device_named(device)
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)
         check_module(module)
-        self._probe(module, samples, loss)
-        kernel = choose(
-            module, loss, example_of(samples), dtype, force_rows=self.path == "rows"
+        fitted = self._probe(module, samples, loss)
+        example = example_of(samples)
+        labels = samples.labels[torch.zeros(2, dtype=torch.int64)]
+        autocast = autocast_type(self.autocast, target)
+        chosen = choose(
+            Model(module, loss, example, labels, dtype=dtype, autocast=autocast),
+            self.path,
+            built_in=self.module is None,
         )
-        per_sample = LOSSES[loss] if isinstance(loss, str) else loss
 
         def start(seed: int) -> Vector:
             initial = self._module(samples, seed)
@@ -176,18 +273,36 @@ class Task:
 
         return SampleOracle(
             federation,
-            kernel,
+            chosen.kernel,
             start=start,
-            loss=per_sample,
-            scores=self._scores(loss),
+            loss=fitted.loss,
+            scores=fitted.metrics.per_sample,
+            set_metrics=fitted.metrics.of_set,
             device=target,
             module=module,
-            convex=self._convex(loss),
+            convex=self._convex(loss, samples),
+            transform=self._transform(samples),
+            computation=str(chosen),
         )
 
-    def _convex(self, loss: str | PerSample) -> ConvexKind | None:
-        """Return the kind of convex loss; None for other models and losses of your own."""
-        if self.model != "logistic" or not isinstance(loss, str):
+    def trained(self, samples: Samples, theta: Vector) -> TrainedModule:
+        """Return the module of a model; only the form of the samples matters."""
+        return loaded(self._module(samples, 0), theta, DTYPES[self.dtype])
+
+    def _transform(self, samples: Samples) -> Transform | None:
+        """Return the transform after a trial on two samples."""
+        transform = self.transform
+        if isinstance(transform, str):
+            transform = chain(transform, samples)
+        if transform is not None:
+            check_transform(transform, example_of(samples))
+        return transform
+
+    def _convex(self, loss: str | PerSample, samples: Samples) -> ConvexKind | None:
+        """Return the kind of convex loss; None for other models, losses and labels."""
+        if self.model != "logistic" or not self._as_is:
+            return None
+        if not isinstance(loss, str) or loss not in CONVEX or samples.target_shape:
             return None
         if not still_holds(self, "_convex"):  # a subclass may train another model
             return None
@@ -197,72 +312,108 @@ class Task:
         """Return the module with the initial weights of a seed."""
         if isinstance(self.module, nn.Module):
             check_module(self.module)
-            return copy.deepcopy(self.module).cpu()
+            made = copy.deepcopy(self.module).cpu()
+            if is_lazy(made):
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(address(seed, "init") & (2**63 - 1))
+                    return self._materialised(made, samples)
+            return made
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(address(seed, "init") & (2**63 - 1))
             if self.module is not None:
+                assert not isinstance(self.module, str)  # `_load_named` replaced it
                 require(
                     callable(self.module),
                     f"Task: module = {self.module!r} is neither a module nor a function",
                     where="module",
                 )
-                made: nn.Module = called("module", self.module)
-                return made
+                made = called("module", partial(self.module, **self.options))
+                check_module(made)
+                return self._materialised(made, samples)
             assert self.model is not None
-            return MODELS[self.model](samples, max(samples.classes, 1), **self.options)
+            return MODELS[self.model](samples, samples.outputs, **self.options)
 
-    def _scores(self, loss: str | PerSample) -> dict[str, PerSample]:
+    def _materialised(self, module: nn.Module, samples: Samples) -> nn.Module:
+        """Return the module with the sizes of its lazy layers."""
+        if not is_lazy(module):
+            return module
+        return cast(
+            nn.Module, called("module", materialised, module, example_of(samples))
+        )
+
+    def _metrics(
+        self, loss: str | PerSample, usual: tuple[str, ...] = ()
+    ) -> Mapping[str, AnyMetric]:
+        """Return the metrics by name; those that fit the loss if the task names none.
+
+        ``usual`` are those for a loss of the user's own.
+        """
         if isinstance(self.metrics, Mapping):
-            return dict(self.metrics)
+            return self.metrics
         names = self.metrics
         if names is None:
-            defaults = {"cross-entropy": ("accuracy",), "mse": ("mae",)}
-            names = defaults.get(loss, ()) if isinstance(loss, str) else ()
-        return {name: METRICS[name] for name in names}
+            names = usual
+            if isinstance(loss, str):
+                names = USUAL_METRICS.get(loss, ())
+        return {name: KNOWN[name] for name in names}
 
     def _probe(
         self, module: nn.Module, samples: Samples, loss: str | PerSample
-    ) -> None:
+    ) -> _Fitted:
         """Run one forward pass, to refuse a module that does not fit the data before training."""
-        example = example_of(samples)
         dtype = DTYPES[self.dtype]
-        example = example.to(dtype) if example.is_floating_point() else example
+        example = mapped(
+            lambda part: part.to(dtype) if part.is_floating_point() else part,
+            example_of(samples),
+        )
         try:
-            outputs = copy.deepcopy(module).to(dtype).eval()(example)
+            outputs = run_module(copy.deepcopy(module).to(dtype).eval(), example)
         except Exception as error:  # the module is the user's: it may raise anything
             raise IncompatibleParts(
                 (
-                    f"Task: {type(module).__name__} does not take samples of shape "
-                    f"{samples.shape}: {error or type(error).__name__}"
+                    f"Task: {type(module).__name__} does not take samples of "
+                    f"{samples.form}: {error or type(error).__name__}"
                 ),
                 "choose a model that fits the data, or reshape the data",
                 where=("model",),
             ) from error
-        check_outputs(outputs, len(example))
-        labels = samples.labels[torch.zeros(len(example), dtype=torch.int64)]
+        count = len(first(example))
+        check_outputs(outputs, count, named_loss=isinstance(loss, str))
+        labels = samples.labels[torch.zeros(count, dtype=torch.int64)]
+        if isinstance(loss, str):
+            fitted_loss = LOSSES[loss]
+        else:
+            fitted_loss = checked_loss(loss, outputs, labels)
+            classes = samples.classes or samples.element_classes
+            check_largest_class(loss, outputs, labels, classes)
+        if isinstance(outputs, torch.Tensor):
+            check_shapes(loss, outputs, samples)
+        usual: tuple[str, ...] = ()
         if not isinstance(loss, str):
-            check_loss(loss, outputs, labels)
-        if isinstance(self.metrics, Mapping):
-            check_metrics(self.metrics, outputs, labels)
-        if loss == "cross-entropy" and (
-            outputs.dim() != 2 or outputs.shape[1] < samples.classes
-        ):
-            raise IncompatibleParts(
-                (
-                    f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for "
-                    f"{samples.classes} classes"
-                ),
-                where=("model",),
-            )
+            usual = metrics_for_own_loss(outputs, samples)
+        metrics = self._metrics(loss, usual)
+        named = [name for name, f in metrics.items() if f is KNOWN.get(name)]
+        check_metrics(named, outputs, samples)
+        kinds = metric_kinds(metrics, outputs, labels, named_loss=isinstance(loss, str))
+        return _Fitted(fitted_loss, kinds)
+
+
+class _Fitted(NamedTuple):
+    """The loss and the metrics after a forward pass on two samples."""
+
+    loss: PerSample
+    metrics: MetricKinds
 
 
 def task(
     model: str,
     *,
     loss: Loss | None = None,
-    metrics: list[str] | tuple[str, ...] | Mapping[str, PerSample] | None = None,
+    metrics: list[str] | tuple[str, ...] | Mapping[str, AnyMetric] | None = None,
     dtype: Literal["float32", "float64"] = "float32",
-    path: Literal["rows"] | None = None,
+    path: Path | None = None,
+    transform: str | Transform | None = None,
+    autocast: Literal["bfloat16"] | None = None,
     **options: Any,
 ) -> Task:
     """Return a task by the name of its architecture.
@@ -275,7 +426,16 @@ def task(
     poise.core.errors.InvalidOption: unknown model 'mpl' (did you mean 'mlp'?)
     """
     chosen = tuple(metrics) if isinstance(metrics, list) else metrics
-    return Task(model, options, loss=loss, metrics=chosen, dtype=dtype, path=path)
+    return Task(
+        model,
+        options,
+        loss=loss,
+        metrics=chosen,
+        dtype=dtype,
+        path=path,
+        transform=transform,
+        autocast=autocast,
+    )
 
 
 def _check_model(model: str, options: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from poise.core.algorithm_state import memory_of
 from poise.core.arrivals import UPDATE
+from poise.core.capabilities import batches_per_step
 from poise.core.parts import with_options
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
@@ -34,8 +35,10 @@ def check_solver(
     ends at the optimum of its penalised loss, ``c o / (c + weight_decay)``, which is a
     fixed point without momentum. Declared traits are true (a plain gradient step is
     ``w - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant, a
-    solver that ignores its start ends at the client's own sums, and a solver that sends
-    only updates keeps no state).
+    solver that ignores its start ends at the client's own sums, a solver that sends
+    only updates keeps no state, and a solver that is ``scale_free`` moves as far on
+    gradients of any size, in the first step by ``first_step`` times the rate). A
+    ``scale_free`` solver comes as near to the optimum as one piece of work moves.
 
     Args:
         solver: the solver.
@@ -57,7 +60,8 @@ def check_solver(
     oracle = Task(module=module, loss="mse", dtype="float64").bind(federation)
     _row_wise(solver, oracle, federation.sizes, seed)
     _traits_hold(solver, seed)
-    if fixed_point:
+    decoupled = traits_of(solver, SolverTraits).decoupled_decay > 0
+    if fixed_point and not decoupled:  # the fixed point is that of no penalised loss
         _fixed_point(solver, rounds, seed)
 
 
@@ -120,6 +124,8 @@ def _on_all_samples(solver: Solver) -> Solver:
     """Return the same solver with steps on all samples of a client."""
     if solver.batch_size is None:
         return solver
+    if batches_per_step(solver) > 1:
+        return with_options(solver, batch_size=None, accumulate=1)
     return with_options(solver, batch_size=None)
 
 
@@ -139,11 +145,16 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
                 local, theta, clients=client, sizes=problem.sizes, version=0, seed=seed
             )[0]
         )
-    decay = traits_of(solver, SolverTraits).weight_decay
+    traits = traits_of(solver, SolverTraits)
+    decay = traits.weight_decay
+    if traits.scale_free:
+        near = solver.rate(0) * int(exact.steps_for(problem.sizes)[0])
+    else:
+        near = 1e-6
     optimum = torch.from_numpy(curvature * target / (curvature + decay))
     gap = float((theta - optimum).abs().max())
     holds(
-        gap < 1e-6,
+        gap < near,
         solver,
         "one quadratic client ends at its optimum",
         f"{theta.tolist()} for {optimum.tolist()}",
@@ -152,7 +163,15 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
         local, optimum, clients=client, sizes=problem.sizes, version=0, seed=seed
     )[0]
     still = float(torch.linalg.vector_norm(moved))
-    holds(still < 1e-12, solver, "its optimum is a fixed point", still)
+    exact_zero = (
+        not traits.scale_free or decay == 0
+    )  # else it magnifies rounding errors
+    holds(
+        still < (1e-12 if exact_zero else near),
+        solver,
+        "its optimum is a fixed point",
+        still,
+    )
 
 
 def _traits_hold(solver: Solver, seed: int) -> None:
@@ -169,6 +188,8 @@ def _traits_hold(solver: Solver, seed: int) -> None:
             "declared constant_rate: the learning rate stays the same",
             rates,
         )
+    if traits.scale_free:
+        _same_on_every_scale(solver, traits)
     if traits.ignores_start:
         _ends_at_own_sums(solver, seed)
     if traits.sends_only_updates:
@@ -178,6 +199,40 @@ def _traits_hold(solver: Solver, seed: int) -> None:
             solver,
             "declared sends_only_updates: it remembers nothing",
             memory,
+        )
+
+
+def _same_on_every_scale(solver: Solver, traits: SolverTraits) -> None:
+    """Check the size of the first step, and the moves on gradients of three sizes."""
+    source = torch.Generator().manual_seed(0)
+    gradients = torch.randn(4, 2, 5, generator=source, dtype=torch.float64)
+    start = torch.zeros(2, 5, dtype=torch.float64)  # where weight decay is 0
+    moves = []
+    for size in (1.0, 1e3, 1e6):
+        rule = solver.rule(start, 0)
+        steps = []
+        for gradient in size * gradients:
+            moved = gradient.clone()
+            for transform in rule.transforms:
+                moved = transform(moved, start)
+            steps.append(moved.clone())
+        moves.append(torch.stack(steps))
+    if not rule.transforms:  # the optimiser is in the memory of the solver
+        return
+    gap = max(float((other / moves[0] - 1).abs().max()) for other in moves[1:])
+    holds(
+        gap < 1e-6 or traits.clips,
+        solver,
+        "declared scale_free: steps do not depend on the size of the gradient",
+        gap,
+    )
+    if traits.first_step is not None:
+        gap = float((moves[0][0].abs() - traits.first_step).abs().max())
+        holds(
+            gap < 1e-6 * traits.first_step,
+            solver,
+            "declared first_step: each coordinate moves that far, times the rate",
+            gap,
         )
 
 

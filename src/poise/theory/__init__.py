@@ -6,6 +6,11 @@ import importlib
 from typing import Any
 
 from poise.theory import free_riders
+from poise.theory.after_time import (
+    asynchronous_terms,
+    converging_rates,
+    fedavg_terms,
+)
 from poise.theory.asynchronous import (
     aggregations,
     asynchronous_bound,
@@ -55,12 +60,15 @@ __all__ = [
     "Terms",
     "aggregations",
     "asynchronous_bound",
+    "asynchronous_terms",
     "best_steps",
     "best_steps_nonconvex",
     "best_window",
     "bounded_weights",
     "chi_squared",
     "constants",
+    "converging_rates",
+    "fedavg_terms",
     "fedfix_terms",
     "fedprox_bound",
     "fedprox_contraction",

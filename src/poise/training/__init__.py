@@ -11,6 +11,7 @@ from poise.training.composition import (
     OF_CLIENTS,
     Composition,
     Prepared,
+    check,
     fit,
     prepare,
     seeded,
@@ -22,7 +23,9 @@ from poise.training.experiment_files import (
     federation_in,
     on_nodes,
     parts_in,
+    reads_files,
     recorded,
+    task_in,
 )
 from poise.training.operation import (
     begin,
@@ -33,6 +36,7 @@ from poise.training.operation import (
     resume_run,
     train,
 )
+from poise.training.own_code import declaring_modules, modules_in, use_code
 from poise.training.slots import composed, slot
 
 __all__ = [
@@ -43,15 +47,19 @@ __all__ = [
     "Composition",
     "Prepared",
     "begin",
+    "check",
     "compose",
     "composed",
+    "declaring_modules",
     "experiment_of",
     "federation_in",
     "fit",
+    "modules_in",
     "never",
     "on_nodes",
     "parts_in",
     "prepare",
+    "reads_files",
     "recorded",
     "refuse_branch",
     "refuse_other_experiment",
@@ -59,5 +67,7 @@ __all__ = [
     "resume_run",
     "seeded",
     "slot",
+    "task_in",
     "train",
+    "use_code",
 ]

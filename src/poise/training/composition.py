@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,27 +13,47 @@ import tomli_w
 from poise import engine
 from poise._version import __version__
 from poise.auditing.probe import AuditProbe
-from poise.config.run_options import RunOptions
+from poise.config.run_options import END_RULES, RunOptions
 from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import LimitsUpdates, Seeded
+from poise.core.client_names import NAMES, names_text
 from poise.core.curvature import Curvature, curvature_of
-from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, suggest
+from poise.core.directions import base_name, first_metric
+from poise.core.end_rules import Condition, EndRules
+from poise.core.errors import (
+    IncompatibleParts,
+    InvalidOption,
+    errors_at,
+    require,
+    suggest,
+)
 from poise.core.federations import (
     DecidesMeasuring,
     FederationLike,
     HasClasses,
+    HasClassNames,
+    HasClientNames,
     HasClientTraits,
     HasDigest,
     HasMembers,
     HasPublicMean,
     KnowsAltered,
     ReadableFederation,
+    SaysAssumed,
     SendsMessages,
     TaskLike,
 )
+from poise.core.layout_text import layout_text
 from poise.core.numerics import mkl_mode
+from poise.core.own_code import CODE, IMPORT, code_of, code_text
 from poise.core.parts import describe
-from poise.core.protocols import Oracle, Personal, Probe
+from poise.core.protocols import (
+    ChecksMetrics,
+    KnowsSampleForm,
+    Oracle,
+    Personal,
+    Probe,
+)
 from poise.core.sensitivity import SENSITIVITY, Group, Psi, SensitivityProbe
 from poise.core.traits import (
     AggregatorTraits,
@@ -46,8 +66,12 @@ from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
 from poise.engine.local_work import BackendPart, LocalWork
 from poise.engine.validation import Limits
+from poise.ledger.store import TENSORS
+from poise.metrics.named import NAMED
 from poise.privacy.budget import Budget
+from poise.results.modules import SAMPLE_FORM
 from poise.training.limits import with_limit
+from poise.training.own_code import LAYOUT, layout_hash, modules_in, part_modules
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """Prefixes of metrics that are measured for each client."""
@@ -104,6 +128,10 @@ class Composition:
         """Return the composition with other options."""
         return replace(self, options=replace(self.options, **changes))
 
+    def without_end_rules(self) -> Composition:
+        """Return the composition of a run that no rule ends early."""
+        return self.with_options(**dict.fromkeys(END_RULES))
+
     def setting(self, oracle: Oracle) -> Setting:
         """Return what the parts may know of the federation."""
         fed = self.federation
@@ -131,6 +159,7 @@ class Composition:
         parts = self.resolved().parts
         fit(parts, setting)
         options = self.options
+        metrics = self._metrics(oracle)
         return engine.Plan(
             seeded(parts, self.seed),
             setting,
@@ -138,11 +167,12 @@ class Composition:
             rounds=options.rounds,
             time=options.time,
             evaluate_every=options.evaluate_every,
-            metrics=self._metrics(oracle),
+            metrics=metrics,
             drop_refused=options.bad_updates == "drop",
             limits=self._limits(),
             probes=self.probes(oracle.layout),
             keep_updates=options.keep_updates,
+            end_rules=self._end_rules(metrics),
         )
 
     def _limits(self) -> Limits:
@@ -250,11 +280,58 @@ class Composition:
                         f"use own_{name}",
                     )
                 held_out = {name for name in known if name.startswith("own_")}
+        requested |= self._end_metrics(known)
         if held_out:
-            return frozenset(held_out | requested)
-        if self._measures_clients():
-            return frozenset(({"train_loss"} & known) | requested)
+            requested |= held_out
+        elif self._measures_clients():
+            requested |= {"train_loss"} & known
+        if isinstance(oracle, ChecksMetrics):
+            with errors_at("task", "metrics"):
+                oracle.check_metrics(frozenset(requested))
         return frozenset(requested)
+
+    def _end_metrics(self, known: Collection[str]) -> set[str]:
+        """Return the metrics that the rules for an early end read."""
+        options = self.options
+        named = {"patience_metric": options.patience_metric}
+        if options.stop_when is not None:
+            named["stop_when"] = Condition.parse(options.stop_when).metric
+        requested = set()
+        for option, metric in named.items():
+            if metric is None:
+                continue
+            with errors_at("run", option):
+                self._check_metric(metric, known)
+                require(
+                    metric.startswith(("train_", "own_"))
+                    or not metric.startswith(OF_CLIENTS),
+                    f"{metric} has one value per client",
+                    f"use train_{base_name(metric)}",
+                )
+            requested.add(metric)
+        return requested
+
+    def _end_rules(self, metrics: Collection[str]) -> EndRules:
+        """Return the rules that end the run early, for the metrics that it measures."""
+        options = self.options
+        condition = None
+        if options.stop_when is not None:
+            condition = Condition.parse(options.stop_when)
+        metric = options.patience_metric or first_metric(metrics)
+        if options.patience is not None and not metric:
+            raise IncompatibleParts(
+                "patience needs a metric, and this run measures none",
+                'name one: patience_metric = "train_loss"',
+                where=("run", "patience"),
+            )
+        return EndRules(
+            condition,
+            options.patience,
+            patience_metric=metric,
+            max_bytes=options.max_bytes,
+            max_seconds=options.max_seconds,
+            directions=traits_of(self.task, TaskTraits).directions,
+        )
 
     def _measures_clients(self) -> bool:
         """Return whether the run measures its clients by default."""
@@ -265,16 +342,32 @@ class Composition:
             return fed.measured
         return True
 
-    def _check_metrics(self, known: frozenset[str]) -> None:
+    def _check_metrics(self, known: Collection[str]) -> None:
         """Raise for metrics that the task lacks, or that need clients on demand."""
         for name in self.options.metrics:
-            if name not in known:
-                raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
-            if self.federation.on_demand and name.startswith(OF_CLIENTS):
-                raise IncompatibleParts(
-                    f"{name} needs all clients, but these are made on demand",
-                    "leave it out",
-                )
+            self._check_metric(name, known)
+
+    def _check_metric(self, name: str, known: Collection[str]) -> None:
+        """Raise for a metric that the task lacks, or that needs clients on demand."""
+        if name not in known and f"train_{name}" in known:
+            raise IncompatibleParts(
+                f"{name} is measured on test data, but the federation has none",
+                f"use train_{name} or client_{name}",
+            )
+        of_clients = f"client_{base_name(name)}"
+        if name not in known and of_clients in known:
+            raise IncompatibleParts(
+                f"{name} is measured on the clients' own test data, but the "
+                "federation has none",
+                f"use {of_clients}, or set client_test_share = 0.2",
+            )
+        if name not in known:
+            raise InvalidOption(f"unknown metric {name!r}", _metric_hint(name, known))
+        if self.federation.on_demand and name.startswith(OF_CLIENTS):
+            raise IncompatibleParts(
+                f"{name} needs all clients, but these are made on demand",
+                "leave it out",
+            )
 
     def table(self) -> dict[str, Any]:
         """Return the tables of the experiment file.
@@ -282,6 +375,9 @@ class Composition:
         ``data`` or ``task`` is absent if Python objects define it.
         """
         tables: dict[str, Any] = {}
+        modules = part_modules(self.parts)
+        if modules:
+            tables[IMPORT] = modules
         for name, spec in (("data", self.federation.spec), ("task", self.task.spec)):
             if spec is not None:
                 tables[name] = spec
@@ -294,6 +390,20 @@ class Composition:
         tables["run"] = replace(self.options, backend=describe(self.backend)).table()
         return tables
 
+    @property
+    def assumed(self) -> str:
+        """The value that the partition took and nobody gave, as a sentence."""
+        if isinstance(self.federation, SaysAssumed):
+            return self.federation.assumed
+        return ""
+
+    def _text(self) -> str:
+        """Return the experiment file of the run folder."""
+        text = tomli_w.dumps(self.table())
+        if self.assumed:
+            text = f"# {self.assumed}\n{text}"
+        return text
+
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return the ledger's facts about the run: values and arrays by name."""
         meta = {
@@ -301,7 +411,7 @@ class Composition:
             "seed": self.seed,
             "clients": self.federation.clients,
             "keep": self.options.keep,
-            "experiment": tomli_w.dumps(self.table()),
+            "experiment": self._text(),
             "status": "running",
             "mkl": mkl_mode(),
         }
@@ -319,10 +429,18 @@ class Composition:
             meta.update(self.curvature.facts())
         if isinstance(self.federation, HasPublicMean) and self.federation.public_mean:
             meta["public mean"] = self.federation.public_mean
+        if isinstance(self.federation, HasClassNames) and self.federation.class_names:
+            meta["class names"] = json.dumps(self.federation.class_names)
+        if isinstance(self.federation, HasClientNames) and self.federation.names:
+            meta |= self._name_facts(self.federation.names)
         if isinstance(self.federation, KnowsAltered) and self.federation.altered:
             meta[ALTERED] = json.dumps(self.federation.altered)
+        code = code_of(modules_in(self.table()))
+        if code:
+            meta[CODE] = code_text(code)
         if self.options.keep_updates:
             meta["keep_updates"] = True
+        meta.update(traits_of(self.task, TaskTraits).directions.facts())
         omniscient = {
             type(attack).__name__
             for attack in self.parts.attacks
@@ -333,6 +451,19 @@ class Composition:
         if isinstance(self.federation, HasDigest):
             meta["federation"] = self.federation.digest()
         return meta, arrays
+
+    def _name_facts(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the names of the clients for the ledger; none for very many clients."""
+        clients = self.federation.clients
+        if len(names) != clients:
+            raise IncompatibleParts(
+                f"the federation has {clients} clients and {len(names)} names",
+                "give every client a name, or names = None",
+                where=("data",),
+            )
+        if clients > TABLE_LIMIT:
+            return {}
+        return {NAMES: names_text([str(name) for name in names])}
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return the ledger's facts about clients; none for very large federations."""
@@ -415,6 +546,11 @@ class Prepared:
         """Return the ledger's facts about the run: values and arrays by name."""
         meta, arrays = self.composition.facts()
         meta["trainable"] = self.oracle.layout.trainable
+        meta[TENSORS] = layout_text(self.oracle.layout)
+        if isinstance(self.oracle, KnowsSampleForm):
+            meta[SAMPLE_FORM] = self.oracle.sample_form
+        if CODE in meta:
+            meta[LAYOUT] = layout_hash(self.oracle.layout)
         if self.oracle.frozen:
             meta["frozen"] = self.oracle.frozen
         if self.wire.personal is not None:
@@ -422,12 +558,20 @@ class Prepared:
         return meta, arrays
 
 
+def check(composition: Composition) -> engine.Plan:
+    """Return the engine's plan; raises for misfits. Measures nothing on the data."""
+    return composition.plan(_bound(composition))
+
+
+def _bound(composition: Composition) -> Oracle:
+    """Return the gradient oracle of the task on the clients' data."""
+    with errors_at("task"):
+        return composition.task.bind(composition.federation, composition.backend.device)
+
+
 def prepare(composition: Composition) -> Prepared:
     """Bind the task to the data and make the engine's plan; raises for misfits."""
-    with errors_at("task"):
-        oracle = composition.task.bind(
-            composition.federation, composition.backend.device
-        )
+    oracle = _bound(composition)
     if composition.curvature is None:
         composition = composition.with_curvature(oracle)
     return Prepared(composition, oracle, composition.plan(oracle))
@@ -447,3 +591,11 @@ def seeded(parts: engine.Parts, seed: int) -> engine.Parts:
     if not isinstance(parts.server, Seeded):
         return parts
     return replace(parts, server=parts.server.seeded(seed))
+
+
+def _metric_hint(name: str, known: Collection[str]) -> str:
+    """Return how to get a metric that the task lacks."""
+    base = base_name(name)
+    if base in NAMED and f"client_{base}" not in known:
+        return f"add {base!r} to the metrics of the task"
+    return suggest(name, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,16 +14,21 @@ from poise.config.experiment import Experiment, load, parse
 from poise.config.run_options import RunOptions
 from poise.core.errors import InvalidOption, LedgerError, errors_at
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.parts import build
+from poise.core.objects import is_name
+from poise.core.own_code import IMPORT
+from poise.core.parts import build, part_named
 from poise.core.slots import RUN_SLOTS
 from poise.data import Federation
 from poise.data import federation as make_federation
+from poise.data.own import names_files, with_folder
 from poise.engine.local_work import BackendPart
-from poise.ledger.run import Run, open_run
-from poise.ledger.store import DATABASE, EXPERIMENT, begun
+from poise.ledger.foreign import check_folder
+from poise.ledger.store import DATABASE, EXPERIMENT, begun, has_experiment
 from poise.privacy.budget import UnlearningPlan
-from poise.tasks import Ridge, Task, named_task
+from poise.results import Run, open_run
+from poise.tasks import Ridge, Task, task_of
 from poise.training.composition import Composition
+from poise.training.own_code import use_code
 
 NODES = "nodes"
 """The source of an experiment whose data are on the nodes of a deployment."""
@@ -41,7 +47,12 @@ def compose(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> Composition:
-    """Compose the run of one seed; ``federation`` and ``task`` replace tables."""
+    """Compose the run of one seed; ``federation`` and ``task`` replace tables.
+
+    It imports the modules that the experiment names: call it for a run folder only if
+    the user wants to continue the run.
+    """
+    use_code(experiment)
     if federation is None:
         federation = federation_in(experiment, seed)
     if task is None:
@@ -86,8 +97,24 @@ def parts_in(experiment: Experiment) -> engine.Parts:
             parts[slot] = None
             continue
         with experiment.located(), errors_in_table(slot):
+            _refuse_unimported(experiment, slot, table.get("name"))
             parts[slot] = build(slot, table)
     return engine.Parts(**parts, attacks=_attacks_in(experiment))
+
+
+def _refuse_unimported(experiment: Experiment, slot: str, name: object) -> None:
+    """Raise if a part is probably declared by a module that nobody imported."""
+    modules = experiment.tables.get(IMPORT, ())
+    if all(module in sys.modules for module in modules):
+        return
+    if part_named(slot, name) is not None:
+        return
+    raise InvalidOption(
+        f"[{slot}] {name!r} is a part of {', '.join(modules)}, which this command does "
+        "not import",
+        "if you trust the code: poise verify … --import MODULE, or import it in Python",
+        where=("name",),
+    )
 
 
 def _attacks_in(experiment: Experiment) -> tuple[Any, ...]:
@@ -110,8 +137,9 @@ def recorded(folder: Path) -> Experiment:
     """Return the experiment of a run folder, from its file or the ledger's copy."""
     if not begun(folder):
         raise LedgerError(f"{folder} is not a run folder: it has no {DATABASE}")
+    check_folder(folder)
     file = folder / EXPERIMENT
-    if file.exists():
+    if has_experiment(folder):
         return load(file)
     return parse(open_run(folder).meta["experiment"], file)
 
@@ -122,8 +150,9 @@ def federation_in(experiment: Experiment, seed: int) -> Federation:
     with experiment.located(), errors_in_table("data"):
         if not options:
             raise InvalidOption(
-                "the data of this run were Python objects",
-                "give them again: resume(path, federation=…)",
+                "the data of this run were Python objects without a name",
+                "give them again: resume(path, federation=…); for the command line, load "
+                "them in a function of a module: federation('package.module:function')",
             )
         if "source" not in options:
             raise InvalidOption("[data] has no source", 'for example source = "digits"')
@@ -132,7 +161,23 @@ def federation_in(experiment: Experiment, seed: int) -> Federation:
                 "the data of this experiment are on its nodes",
                 "poise deploy run|resume|unlearn … --to DIR",
             )
-        return make_federation(**{"seed": seed, **options})
+        if is_name(options["source"]):
+            use_code(experiment)
+        return make_federation(**{"seed": seed, **_with_paths(experiment, options)})
+
+
+def _with_paths(experiment: Experiment, options: dict[str, Any]) -> dict[str, Any]:
+    """Return [data] with absolute paths; relative ones start at the file's folder."""
+    folder = Path.cwd()
+    if experiment.path is not None:
+        folder = experiment.path.absolute().parent
+    files = {name: options[name] for name in ("source", "test") if name in options}
+    return {**options, **{k: with_folder(v, folder) for k, v in files.items()}}
+
+
+def reads_files(experiment: Experiment) -> bool:
+    """Return whether [data] names files of the user."""
+    return names_files(experiment.table("data").get("source"))
 
 
 def task_in(experiment: Experiment) -> Task | Ridge:
@@ -140,11 +185,13 @@ def task_in(experiment: Experiment) -> Task | Ridge:
     options = experiment.table("task")
     with experiment.located(), errors_in_table("task"):
         if not options:
-            hint = "name a model, or give the task: resume(path, task=…)"
+            hint = (
+                "name a model, or give the task: resume(path, task=…); for the command "
+                "line, move the function that makes the module out of __main__ into a "
+                "module: Task(module='package.module:function')"
+            )
             raise InvalidOption("the experiment has no [task]", hint)
-        if "model" not in options:
-            raise InvalidOption("[task] has no model", 'for example model = "mlp"')
-        return named_task(options.pop("model"), **options)
+        return task_of(options)
 
 
 @contextmanager

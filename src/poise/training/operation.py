@@ -7,7 +7,7 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,17 @@ import torch
 from numpy.typing import ArrayLike
 
 from poise import engine
-from poise.auditing.live import LiveAudit
 from poise.config.experiment import migrated
-from poise.config.run_options import AuditAction, BadUpdates, Keep, RunOptions
+from poise.config.run_options import (
+    END_RULES,
+    AuditAction,
+    BadUpdates,
+    Keep,
+    RunOptions,
+)
 from poise.core.algorithm_state import AlgorithmState
+from poise.core.client_names import NAMES
+from poise.core.end_rules import EndTracker
 from poise.core.errors import (
     IncompatibleParts,
     LedgerError,
@@ -32,6 +39,8 @@ from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.numerics import HINT, mkl_mode, warn_if_not_reproducible
+from poise.core.own_code import IMPORT, changes_between, recorded_code
+from poise.core.progress import run_progress
 from poise.core.protocols import (
     Aggregator,
     Attack,
@@ -46,18 +55,23 @@ from poise.core.protocols import (
 )
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.core.threads import one_thread
+from poise.core.traits import TaskTraits, traits_of
 from poise.core.types import Record
 from poise.engine.local_work import BackendPart
+from poise.evidence.digests import DigestSigner
 from poise.ledger import models
 from poise.ledger.files import REQUEST
 from poise.ledger.models import content_hash
 from poise.ledger.recovery import Restart, reopen
-from poise.ledger.run import Run, open_run
-from poise.ledger.store import Ledger
+from poise.ledger.redaction import ERASED
+from poise.ledger.store import ENDING, TENSORS, Ledger
 from poise.privacy.budget import Budget
+from poise.results import Run, open_run
+from poise.results.modules import SAMPLE_FORM
 from poise.training.composition import ALTERED, Composition, Prepared, prepare
 from poise.training.divergence import divergence
 from poise.training.experiment_files import compose, recorded
+from poise.training.own_code import refuse_other_layout
 from poise.training.slots import composed, slot
 
 Callback = Callable[[Record], None]
@@ -93,8 +107,14 @@ def train(
     unlearning: Budget | None = None,
     keep_updates: bool = False,
     audit: AuditAction | None = None,
+    stop_when: str | None = None,
+    patience: int | None = None,
+    patience_metric: str | None = None,
+    max_bytes: int | None = None,
+    max_seconds: float | None = None,
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
+    progress: bool | None = None,
 ) -> Run:
     """Train one model on a federation; every slot takes a part or its name.
 
@@ -128,9 +148,21 @@ def train(
         audit: look for free-riders after every round, and ``"warn"`` or
             ``"quarantine"``. Quarantine sets their weight to 0 and scales the other
             weights to the same total. Both raise a warning and record an event.
+        stop_when: end the run after the first measurement that meets this condition,
+            e.g. ``"accuracy >= 0.9"``.
+        patience: end the run after so many measurements in a row without a better
+            value.
+        patience_metric: the metric of ``patience``; accuracy if the run measures it, or
+            else a loss.
+        max_bytes: end the run after the round in which clients and server have sent so
+            many bytes.
+        max_seconds: end the run once its rounds have taken so many seconds. Seconds are
+            measured, so this end is not reproducible.
         aggregator: how weighted updates become one direction; their weighted sum by
             default.
         channel: what happens to an update on its way to the server; nothing by default.
+        progress: show a bar on stderr; by default after two seconds in a terminal or a
+            notebook, and never elsewhere.
     """
     options = RunOptions(
         rounds=rounds,
@@ -143,6 +175,11 @@ def train(
         backend=backend,
         keep_updates=keep_updates,
         audit=audit,
+        stop_when=stop_when,
+        patience=patience,
+        patience_metric=patience_metric,
+        max_bytes=max_bytes,
+        max_seconds=max_seconds,
     )
     chosen = {
         "solver": solver,
@@ -162,7 +199,9 @@ def train(
         attacks=attacks,
         unlearning=unlearning,
     )
-    return begin(composition, out, callbacks=callbacks, stop=stop, start=start)
+    with run_progress(progress, options.rounds) as shown:
+        observers = (*callbacks, *shown)
+        return begin(composition, out, callbacks=observers, stop=stop, start=start)
 
 
 def begin(
@@ -195,7 +234,8 @@ def begin(
     ledger = Ledger.create(folder, meta, arrays, meta["experiment"])
     with _closed_on_error(ledger):
         ledger.start(state.theta)
-        hooks = RunHooks(tuple(callbacks), stop)
+        ending = EndTracker(prepared.plan.end_rules)
+        hooks = RunHooks(tuple(callbacks), stop, ending=ending)
         return _run_rounds(
             prepared, ledger, state, history=_history(prepared), hooks=hooks
         )
@@ -223,6 +263,8 @@ def resume(
     stop: Callable[[], bool] = never,
     rounds: int | None = None,
     backend: BackendPart | str | None = None,
+    go_back: bool = False,
+    progress: bool | None = None,
 ) -> Run:
     """Resume a run at its last good round, and bring it to its end.
 
@@ -232,19 +274,36 @@ def resume(
         task: required if the run began with a task of Python objects.
         callbacks: called with the record of each aggregation.
         stop: called before each round; True ends the run cleanly.
-        rounds: a new number of rounds, to continue after the planned end.
+        rounds: a new number of rounds, to continue after the planned end, or after the
+            early end by a rule such as ``stop_when``, which no longer applies then.
         backend: another backend; the result does not depend on it.
+        go_back: continue from the last good round even if that takes back more than one
+            recorded round.
+        progress: as for `train`.
     """
     folder = Path(path)
     refuse_branch(folder)
     experiment = recorded(folder)
     composition = compose(experiment, experiment.seeds[0], federation, task)
     if rounds is not None:
-        composition = composition.with_options(rounds=rounds)
+        composition = _with_rounds(composition, rounds, folder)
     if backend is not None:
         composition = composition.with_options(backend=slot("backend", backend))
-    with experiment.located():
-        return resume_run(composition, folder, callbacks=callbacks, stop=stop)
+    with experiment.located(), run_progress(progress, composition.rounds) as shown:
+        observers = (*callbacks, *shown)
+        return resume_run(
+            composition, folder, callbacks=observers, stop=stop, go_back=go_back
+        )
+
+
+def _with_rounds(composition: Composition, rounds: int, folder: Path) -> Composition:
+    """Return a run with another number of rounds, and without the rules that ended it."""
+    run = open_run(folder)
+    ended_early = run.ending and rounds > run.rounds
+    run.close()
+    if ended_early:
+        composition = composition.without_end_rules()
+    return composition.with_options(rounds=rounds)
 
 
 def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
@@ -261,23 +320,38 @@ def resume_run(
     path: Path,
     callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
+    *,
+    go_back: bool = False,
 ) -> Run:
-    """Resume a run at its last good round; it ends bit for bit as if uninterrupted."""
+    """Resume a run at its last good round; it ends bit for bit as if uninterrupted.
+
+    ``go_back`` allows to take back more than one recorded round.
+    """
     prepared = prepare(composition)
     meta, arrays = prepared.facts()
-    ledger, restart = reopen(path, meta, arrays)
+    ledger, restart = reopen(path, meta, arrays, go_back=go_back)
     with _closed_on_error(ledger):
         recorded_meta = ledger.meta()
+        if ERASED in recorded_meta:
+            raise IncompatibleParts(
+                f"request {recorded_meta[ERASED]} erased clients from this run: it would "
+                "train them again",
+                "use the newest branch of the run, in its folder unlearning",
+            )
         if recorded_meta.get("frozen", "") != prepared.oracle.frozen:
             raise IncompatibleParts(
                 "the frozen parameters of the task differ from those at the start of the run",
                 "give the task that the run began with",
                 where=("task",),
             )
+        refuse_other_layout(recorded_meta, meta)
         refuse_other_experiment(recorded_meta["experiment"], composition)
         _refuse_fewer_rounds(composition, restart.index)
         state = _state_at(restart, prepared, ledger)
         _record_altered(ledger, recorded_meta, now=meta)
+        for name in (TENSORS, SAMPLE_FORM, NAMES):  # poise 0.2 did not record them
+            if name in meta and name not in recorded_meta:
+                ledger.set(name, meta[name])
         if meta["experiment"] != recorded_meta["experiment"]:
             ledger.set_experiment(meta["experiment"])
         personal = {
@@ -287,14 +361,19 @@ def resume_run(
             personal and ledger.array("personal") is None
         ):  # poise 0.1 did not record them
             ledger.add_arrays(personal)
+        ending = EndTracker(prepared.plan.end_rules)
+        ending.resume(restart.records)
         ended = recorded_meta["status"] in ("done", "diverged")
-        complete = ended and _ended(composition, state)
+        complete = ended and (_ended(composition, state) or bool(ending.reason))
         if not complete:
+            if recorded_meta.get(ENDING) and not ending.reason:
+                ledger.event(f"continued although ended early: {recorded_meta[ENDING]}")
             ledger.event("resumed" + _numerics_remark(recorded_meta))
+            _record_code(ledger, recorded_meta, now=meta)
             ledger.set("status", "running")
         history = _history(prepared)
         history.resume(restart.records, restart.client_states, restart.server)
-        hooks = RunHooks(tuple(callbacks), stop)
+        hooks = RunHooks(tuple(callbacks), stop, ending=ending)
         return _run_rounds(prepared, ledger, state, history=history, hooks=hooks)
 
 
@@ -306,6 +385,19 @@ def _record_altered(
     both = before | set(json.loads(now.get(ALTERED, "[]")))
     if both != before:
         ledger.set(ALTERED, json.dumps(sorted(both)))
+
+
+def _record_code(
+    ledger: Ledger, recorded_meta: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Record and warn that the user's code changed since the run began."""
+    for change in changes_between(recorded_code(recorded_meta), recorded_code(now)):
+        ledger.event(change)
+        warnings.warn(
+            f"{change}: the run may not end in the same bits (restore the code, or "
+            "begin a new run)",
+            stacklevel=5,
+        )
 
 
 def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.State:
@@ -348,8 +440,15 @@ def _history(prepared: Prepared) -> History:
         gradients = Gradients(clients, sampler.measure)  # type: ignore[attr-defined]
     watch = None
     if composition.options.audit is not None:
+        from poise.auditing.live import LiveAudit
+
         watch = LiveAudit(composition.options.audit, prepared.oracle.layout.trainable)
-    return History(psi=composition.tracker(), gradients=gradients, watch=watch)
+    return History(
+        psi=composition.tracker(),
+        gradients=gradients,
+        watch=watch,
+        directions=traits_of(composition.task, TaskTraits).directions,
+    )
 
 
 @contextmanager
@@ -364,10 +463,11 @@ def _closed_on_error(ledger: Ledger) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunHooks:
-    """The callbacks of a run, and the function that can stop it."""
+    """The callbacks of a run, the function that can stop it, and what ends it early."""
 
     callbacks: tuple[Callback, ...] = ()
     stop: Callable[[], bool] = never
+    ending: EndTracker = field(default_factory=EndTracker)
 
 
 def _run_rounds(
@@ -381,10 +481,14 @@ def _run_rounds(
     composition = prepared.composition
     local = prepared.local
     backend = composition.backend.open(local, composition.federation, composition.seed)
+    if backend.real_nodes:
+        ledger.flush_every = 0.0
     announce = _announcer(history, ledger)
+    signer = DigestSigner(ledger.path, ledger.durable_digest)
 
     def after_round(record: Record) -> None:
         announce()
+        signer.checkpoint(record.index + 1)
         for callback in hooks.callbacks:
             callback(record)
 
@@ -394,14 +498,20 @@ def _run_rounds(
         journal=ledger,
         history=history,
         observers=engine.Observers(after_round, hooks.stop),
+        ending=hooks.ending,
     )
     try:
         announce()  # findings that an interrupted process did not record
+        signer.begin(state.index)
         with one_thread(), sizes_checked():
             end = engine.run(state, prepared.plan, environment)
-        done = _ended(composition, end) or not hooks.stop()
+        ledger.flush()
+        ended_early = hooks.ending.reason
+        _record_ending(ledger, ended_early)
+        done = _ended(composition, end) or bool(ended_early) or not hooks.stop()
         diverged = divergence(ledger, _measured(backend, state))
         _record_end(ledger, done=done, diverged=diverged)
+        signer.end(ledger.rounds())
     except PoiseError as error:
         _record_failure(ledger, error)
         raise
@@ -409,9 +519,12 @@ def _run_rounds(
         backend.close()
         history.close()
     if ledger.path is None:
-        return Run(ledger)
-    ledger.close()
-    return open_run(ledger.path)
+        run = Run(ledger)
+    else:
+        ledger.close()
+        run = open_run(ledger.path)
+    run.task = composition.task
+    return run
 
 
 def _measured(backend: Backend, state: engine.State) -> Callable[[str], float]:
@@ -422,6 +535,16 @@ def _measured(backend: Backend, state: engine.State) -> Callable[[str], float]:
         return float(metrics[name])
 
     return measure
+
+
+def _record_ending(ledger: Ledger, reason: str) -> None:
+    """Record which rule ended a run early; forget an end after which the run continued."""
+    if reason:
+        event = f"ended early after round {ledger.rounds()}: {reason}"
+        if event not in ledger.events():
+            ledger.event(event)
+    if reason or ENDING in ledger.meta():
+        ledger.set(ENDING, reason)
 
 
 def _record_end(ledger: Ledger, done: bool, diverged: str) -> None:
@@ -447,7 +570,7 @@ def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
     recorded_events = set(ledger.events())
 
     def announce() -> None:
-        if not isinstance(history.watch, LiveAudit):
+        if history.watch is None:
             return
         for finding in history.watch.news:
             if finding not in recorded_events:
@@ -463,7 +586,7 @@ def _ended(composition: Composition, state: engine.State) -> bool:
     return composition.rounds is not None and state.index >= composition.rounds
 
 
-MAY_CHANGE = ("rounds", "time", "keep", "backend")
+MAY_CHANGE = ("rounds", "time", "keep", "backend", *END_RULES)
 """The options of a run that a resume may change."""
 
 
@@ -499,6 +622,8 @@ def _refuse_fewer_rounds(composition: Composition, done: int) -> None:
 def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
     """Return the tables with all defaults, and without the options that may change."""
     tables = migrated(tables)
+    # parts are compared by name and options; their modules may move
+    tables = {key: value for key, value in tables.items() if key != IMPORT}
     run = {key: value for key, value in tables["run"].items() if key not in MAY_CHANGE}
     empty: dict[str, Any] = {name: {} for name in RUN_SLOTS}
     defaults = {name: {"name": default} for name, default in DEFAULTS.items()}

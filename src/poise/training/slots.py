@@ -6,22 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-# importing these packages registers their parts by name
-from poise import aggregators as _aggregators  # noqa: F401
-from poise import attacks as _attacks  # noqa: F401
-from poise import backends as _backends  # noqa: F401
-from poise import channels as _channels  # noqa: F401
-from poise import clocks as _clocks  # noqa: F401
+from torch.nn import Module
+
 from poise import engine
-from poise import personal as _personal  # noqa: F401
-from poise import samplers as _samplers  # noqa: F401
-from poise import servers as _servers  # noqa: F401
-from poise import solvers as _solvers  # noqa: F401
-from poise import weightings as _weightings  # noqa: F401
 from poise.config.run_options import RunOptions
 from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.parts import build, is_part, parts_of
+from poise.core.plugins import load_parts_named
 from poise.core.protocols import (
     Aggregator,
     Attack,
@@ -85,6 +77,12 @@ def composed(
         where="data",
     )
     require(
+        not _is_module(task),
+        f"{getattr(task, '__name__', type(task).__name__)} is a module, not a task",
+        "make a task of it: poise.Task(module=…)",
+        where="task",
+    )
+    require(
         hasattr(task, "bind"),
         f"{task!r} is not a task",
         "make one: poise.task(…)",
@@ -100,6 +98,13 @@ def composed(
         options=replace(options, backend=part_or_default("backend", options.backend)),
         unlearning=unlearning,
     )
+
+
+def _is_module(task: object) -> bool:
+    """Whether a module of PyTorch, or its class, was given as the task."""
+    if isinstance(task, type):
+        return issubclass(task, Module)
+    return isinstance(task, Module)
 
 
 def part_or_default(name: str, given: object) -> Any:
@@ -119,11 +124,13 @@ def slot(name: str, given: object) -> Any:
             f"{type(given).__name__} belongs in the slot {given.slot}, not in {name}"
         )
     if isinstance(given, type):
-        raise InvalidOption(
-            f"{name} is the class {given.__name__}, not a part",
-            f"make one: {given.__name__}(…)",
-        )
+        hint = f"known: {', '.join(parts_of(name))}"
+        ours = is_part(given)
+        if ours:
+            hint = f"make one: {given.__name__}(…)"
+        raise InvalidOption(f"{name} is the class {given.__name__}, not a part", hint)
     if isinstance(given, str):
+        load_parts_named(name, given)
         return build(name, {"name": given}, title=name)
     missing = [member for member in MEMBERS.get(name, ()) if not hasattr(given, member)]
     if missing and not is_part(given) and len(missing) == len(MEMBERS[name]):

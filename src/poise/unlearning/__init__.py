@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.cost_preview import preview
     from poise.unlearning.empirical_checks import examine
+    from poise.unlearning.erasure import erase
     from poise.unlearning.groups import group_sensitivity
     from poise.unlearning.ledger_sensitivity import sensitivity
     from poise.unlearning.membership_inference import membership_auc
@@ -24,6 +25,7 @@ _MODULES = {
     "Budget": "poise.privacy.budget",
     "UnlearningPlan": "poise.privacy.budget",
     "epsilon_at": "poise.privacy.gaussian",
+    "erase": "poise.unlearning.erasure",
     "examine": "poise.unlearning.empirical_checks",
     "group_sensitivity": "poise.unlearning.groups",
     "membership_auc": "poise.unlearning.membership_inference",
@@ -40,6 +42,7 @@ __all__ = [
     "Budget",
     "UnlearningPlan",
     "epsilon_at",
+    "erase",
     "examine",
     "group_sensitivity",
     "membership_auc",

@@ -2,13 +2,15 @@
 
 The keys and texts of a certificate are part of its format: `poise verify` recomputes
 and compares them. Format 1 did not check that ``eta <= 1/L``; `poise verify` compares
-its evidence and numbers, not its texts.
+its evidence and numbers, not its texts. Format 3 is signed (see `poise.unlearning.signed`),
+names the keys of the clients' nodes, and lists what was erased.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +20,13 @@ import numpy as np
 
 from poise.core.errors import LedgerError
 from poise.ledger.files import REQUEST, write_whole
-from poise.ledger.run import Run
+from poise.ledger.foreign import open_regular, parse_json, read_bytes
 from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
+from poise.results import Run
 from poise.training import ALTERED
 from poise.unlearning import privacy_accounting
+from poise.unlearning.exact import NOT_DELETED
 from poise.unlearning.histories import CERTIFICATE, Histories, owners_of
 from poise.unlearning.methods import CERTIFIED, COMPLETE, sensitivity_along
 from poise.unlearning.proof import Grounds
@@ -30,12 +34,15 @@ from poise.unlearning.request import Request, unit_name
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import HELD_OUT, SCORE
 
-FORMAT = 2
-READABLE = (1, FORMAT)
+FORMAT = 3
+READABLE = (1, 2, FORMAT)
 
 FACTS = ("clients", "federation", "initial", "keep", "limit", "fading", "seed")
 OPTIONAL_FACTS = ("groups", "public mean", ALTERED)
 """The metadata of a run that the evidence covers; the second list where a run has them."""
+
+NODE_KEYS = "node keys"
+"""The metadata of a deployed run with the keys of its nodes, by client."""
 
 EACH = "each client by itself"
 GROUP = "all clients of the request together"
@@ -53,6 +60,7 @@ def certify(
     score: str,
     reached: bool,
     unlearned_score: float | None,
+    erasure: Mapping[str, Any] | None = None,
     format: int = FORMAT,
 ) -> dict[str, Any]:
     """Make the certificate of the newest branch.
@@ -66,7 +74,9 @@ def certify(
         reached: whether retraining reached the target.
         unlearned_score: the score on the unlearned clients; None where it was not
             measured.
-        format: how the evidence is hashed; the other entries are those of format 2.
+        erasure: what was erased after the request, and what stays; None for nothing.
+        format: how the evidence is hashed, and whether the document has the entries of
+            format 3; the others are those of format 2.
     """
     branch = histories.run(request.index)
     document: dict[str, Any] = {
@@ -89,7 +99,10 @@ def certify(
         "history": [list(node) for node in histories.nodes],
         "grounds": {
             "theorem": grounds.theorem,
-            "assumed": [*grounds.assumed, *_note_on_several_noises(histories)],
+            "assumed": [
+                *_still_assumed(grounds, erased=erasure is not None),
+                *_note_on_several_noises(histories),
+            ],
             "not proved": list(grounds.gaps),
             "checked": grounds.checked,
             "disclosed": _disclosures(request),
@@ -122,7 +135,21 @@ def certify(
             "model": model_hash(branch, branch.rounds),
         },
     }
+    if format > 2:
+        document["client keys"] = client_keys(histories)
+        document["erasure"] = erasure
     return {**document, "digest": digest_of(document)}
+
+
+def client_keys(histories: Histories) -> dict[str, str | None]:
+    """Return the key of the node of every unlearned client; None in a simulation."""
+    known = json.loads(histories.root.meta.get(NODE_KEYS, "{}"))
+    return {str(c): known.get(str(c)) for c in histories.unlearned}
+
+
+def _still_assumed(grounds: Grounds, *, erased: bool) -> list[str]:
+    """Return the assumptions of a guarantee; an erasure deletes what one of them names."""
+    return [text for text in grounds.assumed if not erased or text != NOT_DELETED]
 
 
 def _note_on_several_noises(histories: Histories) -> list[str]:
@@ -296,6 +323,8 @@ def facts_of(run: Run, format: int = FORMAT) -> str:
     for key in sorted(run.meta):
         if key in OPTIONAL_FACTS or key.startswith(("curvature ", "score")):
             facts.update(f"{key}={run.meta[key]}\n".encode())
+    if format > 2 and NODE_KEYS in run.meta:
+        facts.update(f"{NODE_KEYS}={run.meta[NODE_KEYS]}\n".encode())
     for name in ("sizes", "importance", "optimism"):
         facts.update(name.encode())
         values = run.array(name)
@@ -304,7 +333,7 @@ def facts_of(run: Run, format: int = FORMAT) -> str:
     facts.update(np.ascontiguousarray(owners_of(run)).tobytes())
     request = None if run.path is None else run.path / REQUEST
     if format > 1 and request is not None and request.exists():
-        facts.update(request.read_bytes())
+        facts.update(read_bytes(request))
     return facts.hexdigest()
 
 
@@ -318,7 +347,7 @@ def file_hash(path: Path) -> str | None:
             f"{path} is gone, and the certificate rests on it",
             "restore the file from a backup",
         )
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -354,8 +383,8 @@ def write(document: Mapping[str, Any], folder: Path) -> Path:
 def read(path: Path) -> dict[str, Any]:
     """Read a certificate; raise `LedgerError` where the file differs from what poise wrote."""
     try:
-        content = path.read_bytes()
-        document: dict[str, Any] = json.loads(content)
+        content = read_bytes(path)
+        document: dict[str, Any] = parse_json(content)
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -10,7 +10,7 @@ from poise.core.curvature import Curvature
 from poise.core.protocols import Solver
 from poise.core.traits import SolverTraits, traits_of
 from poise.engine.plan import Parts
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.training import ALTERED, experiment_of, on_nodes
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from poise.config.experiment import Experiment
 from poise.config.unlearn_request import Guarantee
 from poise.core.curvature import Curvature
-from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget, UnlearningPlan
-from poise.training import experiment_of, on_nodes, parts_in
+from poise.results import Run, open_run
+from poise.training import experiment_of, on_nodes, parts_in, reads_files
 from poise.unlearning.conditions import conditions_of
 from poise.unlearning.histories import Histories, require_ended
 from poise.unlearning.methods import (
@@ -23,6 +23,7 @@ from poise.unlearning.methods import (
     grounds_for,
     sensitivity_along,
 )
+from poise.unlearning.named_clients import numbered
 from poise.unlearning.repeated_requests import repaired
 from poise.unlearning.request import (
     checked_clients,
@@ -83,7 +84,7 @@ class Preview:
 
 def preview(
     run: Run | str | Path,
-    clients: int | Iterable[int],
+    clients: int | str | Iterable[int | str],
     method: str = "sifu",
     budget: Budget | None = None,
     out: str | Path | None = None,
@@ -93,7 +94,7 @@ def preview(
 
     Args:
         run: the training run (or any branch of it), or its folder.
-        clients: the clients to unlearn.
+        clients: the clients to unlearn, by number or by name.
         method: as for `poise.unlearn`.
         budget: the parameters of the guarantee; the default budget otherwise.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
@@ -103,8 +104,9 @@ def preview(
     folder = None if out is None else Path(out)
     histories = Histories.of(trained, folder, repair=True)
     require_ended(histories.root)
-    histories = repaired(histories, known_clients(clients, histories.root.clients))
-    requested = checked_clients(clients, histories.root.clients, histories.unlearned)
+    numbers = numbered(histories.root, clients)
+    histories = repaired(histories, known_clients(numbers, histories.root.clients))
+    requested = checked_clients(numbers, histories.root.clients, histories.unlearned)
     budget = budget or Budget()
     units = split_units(requested, guarantee)
     decision = decide(method, histories, units, budget)
@@ -151,8 +153,11 @@ def _gaps(histories: Histories, method: str, budget: Budget) -> tuple[str, ...]:
 
 
 def _known_curvature(run: Run, experiment: Experiment) -> Curvature | None:
-    """Return the curvature that a training recorded, or measure it on data by name."""
-    named = {"data", "task"} <= set(experiment.tables)
+    """Return the curvature that a training recorded, or measure it on data by name.
+
+    A preview does not read the files that a run folder names.
+    """
+    named = {"data", "task"} <= set(experiment.tables) and not reads_files(experiment)
     if named and not on_nodes(experiment):
         return training_curvature(run, composition_of(run))
     return Curvature.recorded(run.meta)

@@ -15,7 +15,7 @@ import torch
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Floats
 from poise.data import Federation
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.unlearning.retraining import (
     composition_of,
     federation_without,

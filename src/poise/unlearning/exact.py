@@ -24,9 +24,15 @@ from poise.core.traits import (
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.training import seeded
 from poise.unlearning.proof import Grounds
+
+NOT_DELETED = (
+    "the run folder still holds the stored updates of the forgotten clients and the "
+    "models that they moved; removal from the model does not delete them"
+)
+"""Assumed until the clients are erased."""
 
 GROUNDS = Grounds(
     (
@@ -38,10 +44,7 @@ GROUNDS = Grounds(
             "the server knows the sums of every client, F^T F and F^T Y; the sums of a client "
             "with few samples reveal the samples themselves"
         ),
-        (
-            "the run folder still holds the stored updates of the forgotten clients and the "
-            "models that they moved; removal from the model does not delete them"
-        ),
+        NOT_DELETED,
     ),
     gaps=(),
 )

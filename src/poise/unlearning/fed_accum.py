@@ -15,7 +15,7 @@ from poise.core.threads import one_thread
 from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.training import seeded
 from poise.unlearning.histories import Histories
 from poise.unlearning.restart_tree import Node

@@ -14,9 +14,9 @@ from poise.config.unlearn_request import (
 )
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Record
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from poise.training import Composition, never
-from poise.unlearning.certificate import certify, read, write
+from poise.unlearning.certificate import certify, read
 from poise.unlearning.histories import (
     CERTIFICATE,
     Branch,
@@ -44,6 +44,7 @@ from poise.unlearning.retraining import (
     score_on,
     unlearned_score,
 )
+from poise.unlearning.signed import anchor_of, issue, require_key, subjects_of
 from poise.unlearning.unaltered import (
     require_as_certified,
     require_at_rest,
@@ -96,6 +97,8 @@ def fulfil(
     # Check the clients first: a wrong request must not create a folder.
     checked_clients(request.clients, histories.root.clients, histories.unlearned)
     whole_contents(histories)
+    if histories.folder is not None:
+        require_key()
     with locked_folder(histories.folder):
         # as the request before this one left them
         histories, earlier = _histories(trained, request)
@@ -166,7 +169,14 @@ def _finish(
     histories.record(Branch(request, branch, done=True))
     document = _certificate(context, prepared, branch=branch, reached=goal.met)
     histories.branches[-1].certificate = document
-    path = None if folder is None else write(document, folder)
+    path = None
+    if folder is not None:
+        path = issue(
+            document,
+            folder,
+            subjects=subjects_of(histories, document),
+            anchor=anchor_of(histories.root, histories.root.rounds),
+        )
     return Unlearned(
         branch,
         rounds=branch.rounds,

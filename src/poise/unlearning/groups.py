@@ -29,8 +29,8 @@ from poise.core.sensitivity import (
     group_measurement,
 )
 from poise.core.types import Floats
-from poise.ledger.run import Run
 from poise.privacy.budget import Budget
+from poise.results import Run
 from poise.unlearning.ledger_sensitivity import measured_distances, tracker_for
 
 Source = Literal["measured in training", "stored updates", "bound"]

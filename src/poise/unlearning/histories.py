@@ -16,9 +16,9 @@ from poise.core.types import Floats, Ints
 from poise.ledger import summary
 from poise.ledger.files import write_failure
 from poise.ledger.lock import Lock, held
-from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, LOCK
 from poise.privacy.budget import Budget
+from poise.results import Run, open_run
 from poise.unlearning import request as requests
 from poise.unlearning.groups import GroupSensitivity, group_sensitivity
 from poise.unlearning.ledger_sensitivity import budget_sensitivity

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from poise import servers as _servers  # noqa: F401 - registers the parts by name
-from poise import solvers as _solvers  # noqa: F401
 from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption
 from poise.core.parts import build
 from poise.core.sensitivity import MOVED, Psi
 from poise.core.types import Floats
-from poise.ledger.run import Run
 from poise.privacy.budget import Budget, Participation
+from poise.results import Run
 
 
 def sensitivity(

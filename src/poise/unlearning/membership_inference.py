@@ -17,7 +17,7 @@ from poise.core.errors import IncompatibleParts, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.samples import Shards
 from poise.core.types import Floats
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.tasks.oracle import SampleOracle
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import composition_of, federation_without
@@ -101,7 +101,7 @@ def membership_auc(
 
 def class_weights(members: Shards, held_out: Shards) -> Floats:
     """Return a weight for each held-out sample: the classes then have the members' shares."""
-    if members.labels.is_floating_point():
+    if members.labels.is_floating_point() or members.labels.dim() > 1:
         return np.ones(len(held_out.labels))
     own = members.labels.numpy()
     labels = held_out.labels.numpy()

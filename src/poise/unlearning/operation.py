@@ -14,18 +14,20 @@ from poise.config.unlearn_request import (
     client_numbers,
 )
 from poise.core.federations import FederationLike, TaskLike
+from poise.core.progress import run_progress
 from poise.core.types import Record
-from poise.ledger.run import Run
 from poise.privacy.budget import Budget, Participation
 from poise.privacy.gaussian import Calibration
+from poise.results import Run
 from poise.training import never
 from poise.unlearning.fulfilment import Unlearned, fulfil
+from poise.unlearning.named_clients import numbered
 from poise.unlearning.shards import ShardEnsemble, ensemble_in, holds_shards
 
 
 def unlearn(
     run: Run | ShardEnsemble | str | Path,
-    clients: int | Iterable[int],
+    clients: int | str | Iterable[int | str],
     method: Method = "sifu",
     epsilon: float = 10.0,
     delta: float = 0.01,
@@ -48,6 +50,7 @@ def unlearn(
     task: TaskLike | None = None,
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
+    progress: bool | None = None,
 ) -> Unlearned:
     """Unlearn clients: restart from a model that they hardly moved, add noise, retrain the others.
 
@@ -58,7 +61,7 @@ def unlearn(
     Args:
         run: the training run (or any branch of it), or its folder; for ``shards`` the
             ensemble or its folder.
-        clients: the clients to unlearn, numbered as in the training.
+        clients: the clients to unlearn, by name or numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``,
             ``last``, ``dp`` (for a run trained with `Clipped` weights and a `Noisy`
             server), ``fed-accum`` (for a run with ``keep_updates``), ``exact`` (for
@@ -98,12 +101,14 @@ def unlearn(
         callbacks: called with the record of each round of retraining.
         stop: called before each round; true stops retraining, and the same request
             resumes it.
+        progress: show a bar on stderr; by default after two seconds in a terminal or a
+            notebook, and never elsewhere.
 
     Source: [Fraboni 2023, Alg. 6 and 7].
     """
     planned = plan_sigma or bool(sigma == "plan")  # NumPy has its own truth values
     request = UnlearnRequest(
-        clients=client_numbers(clients),
+        clients=client_numbers(numbered(run, clients)),
         method=method,
         epsilon=epsilon,
         delta=delta,
@@ -122,17 +127,24 @@ def unlearn(
         held_out=held_out,
         out=None if out is None else str(out),
     )
-    if method == "shards" or isinstance(run, ShardEnsemble) or holds_shards(run):
-        from poise.unlearning.shard_requests import fulfil_shards
+    with run_progress(progress, max_rounds, "retraining") as shown:
+        observers = (*callbacks, *shown)
+        if method == "shards" or isinstance(run, ShardEnsemble) or holds_shards(run):
+            from poise.unlearning.shard_requests import fulfil_shards
 
-        return fulfil_shards(
-            ensemble_in(run, method),
+            return fulfil_shards(
+                ensemble_in(run, method),
+                request,
+                federation=federation,
+                task=task,
+                callbacks=observers,
+                stop=stop,
+            )
+        return fulfil(
+            run,
             request,
             federation=federation,
             task=task,
-            callbacks=callbacks,
+            callbacks=observers,
             stop=stop,
         )
-    return fulfil(
-        run, request, federation=federation, task=task, callbacks=callbacks, stop=stop
-    )

@@ -32,8 +32,8 @@ from poise.core.traits import (
 )
 from poise.core.types import Floats
 from poise.engine.plan import Parts
-from poise.ledger.run import Run
 from poise.privacy.gaussian import epsilon_at
+from poise.results import Run
 from poise.training import parts_in
 from poise.unlearning.histories import Histories
 from poise.unlearning.restart_tree import Node

@@ -17,7 +17,7 @@ from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import Oracle
 from poise.core.rng import address
 from poise.core.types import Floats, Ints, Record
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.training import begin
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import (
@@ -72,15 +72,19 @@ def rounds_to_relearn(
     )
     if goal.reached():
         return 0
-    again = replace(whole, unlearning=None).with_options(
-        rounds=max_rounds,
-        time=None,
-        seed=address(whole.seed, "relearning") % 2**31,
-        metrics=(goal.metric,),
-        evaluate_every=1,
-        keep="last",
-        keep_updates=False,
-        start=None,
+    again = (
+        replace(whole, unlearning=None)
+        .without_end_rules()
+        .with_options(
+            rounds=max_rounds,
+            time=None,
+            seed=address(whole.seed, "relearning") % 2**31,
+            metrics=(goal.metric,),
+            evaluate_every=1,
+            keep="last",
+            keep_updates=False,
+            start=None,
+        )
     )
     run = begin(again, None, (goal.see,), goal.reached, start=start)
     return run.rounds if goal.reached() else None

@@ -16,6 +16,7 @@ from poise.core.errors import InvalidOption, LedgerError, PoiseError, require
 from poise.core.options import check_keys, options_of
 from poise.core.sensitivity import Group
 from poise.ledger.files import REQUEST, write_whole
+from poise.ledger.foreign import read_json
 from poise.privacy.budget import Budget
 from poise.unlearning.restart_tree import Node
 
@@ -142,7 +143,7 @@ def load(folder: Path) -> Request:
     """Read the request in a folder."""
     path = folder / FILE
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = read_json(path)
         budget = document.pop("budget")
         check_keys(budget, options_of(Budget), "budget")
         recorded = {name: document.pop(name) for name in RECORDED if name in document}

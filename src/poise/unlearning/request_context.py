@@ -12,8 +12,8 @@ from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.protocols import HasName, Oracle
 from poise.core.vectors import Layout
-from poise.ledger.run import Run
 from poise.privacy.budget import UnlearningPlan
+from poise.results import Run
 from poise.training import Composition, experiment_of, refuse_other_experiment
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise_plan import planned_sigma
@@ -122,10 +122,11 @@ def context_of(
 def _require_same_training(root: Run, whole: Composition, *, on_nodes: bool) -> None:
     """Raise where the experiment or the data are not those that a run was trained with."""
     refuse_other_experiment(root.fact("experiment"), whole)
-    if "task" not in experiment_of(root).tables and whole.task.spec is not None:
+    spec = whole.task.spec or {}
+    if "task" not in experiment_of(root).tables and "model" in spec:
         raise IncompatibleParts(
             "[task]: the run was trained with a task of Python objects, not with "
-            f"{whole.task.spec}",
+            f"{spec}",
             "give the task that the run was trained with: L rests on its loss",
             where=("task",),
         )

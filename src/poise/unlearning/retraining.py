@@ -23,9 +23,9 @@ from poise.core.types import Ints, Record
 from poise.core.vectors import Vector
 from poise.engine.local_work import LocalWork
 from poise.engine.plan import Parts
-from poise.ledger.run import Run, open_run
 from poise.ledger.schema import is_damage
 from poise.ledger.store import DATABASE
+from poise.results import Run, open_run
 from poise.training import (
     Composition,
     begin,
@@ -162,11 +162,15 @@ def for_request(remaining: Composition, request: Request, *, score: str) -> Comp
     seed = address(remaining.seed, "branch", request.index) % 2**31
     if request.method == "shards":  # a training without the clients has the same seed
         seed = remaining.seed
-    return replace(remaining, unlearning=budget).with_options(
-        rounds=request.max_rounds,
-        time=None,
-        seed=seed,
-        metrics=_metrics_with(remaining, score),
+    return (
+        replace(remaining, unlearning=budget)
+        .without_end_rules()
+        .with_options(
+            rounds=request.max_rounds,
+            time=None,
+            seed=seed,
+            metrics=_metrics_with(remaining, score),
+        )
     )
 
 
@@ -257,7 +261,7 @@ def retrain(
     earlier.close()
     recorded_start = recorded(folder).tables["run"]["start"]
     resumed = composition.with_options(start=recorded_start)
-    return resume_run(resumed, folder, observers, goal.reached)
+    return resume_run(resumed, folder, observers, goal.reached, go_back=True)
 
 
 def record_model(

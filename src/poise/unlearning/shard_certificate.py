@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from poise._version import __version__
 from poise.core.errors import LedgerError
-from poise.ledger.run import Run
+from poise.evidence.envelope import Subject
+from poise.evidence.keys import PublicKey
+from poise.ledger.foreign import parse_json, read_bytes
+from poise.results import Run
 from poise.unlearning import request as requests
-from poise.unlearning.certificate import canonical, digest_of, read, write
+from poise.unlearning.certificate import canonical, digest_of, read
+from poise.unlearning.checks import Check, difference
 from poise.unlearning.histories import CERTIFICATE, Branch, Histories
 from poise.unlearning.shards import (
     FILE,
@@ -21,20 +24,35 @@ from poise.unlearning.shards import (
     request_folder,
     touched,
 )
-from poise.unlearning.verification import Check, difference, verify
+from poise.unlearning.signed import issue, signature_checks
+from poise.unlearning.verification import verify
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
 KEY = "certificate of shards"
 
 
 def certify_shards(ensemble: ShardEnsemble, index: int) -> dict[str, Any]:
     """Write the certificate of a request, which finishes it."""
     document = certificate_of(ensemble, index)
-    write(document, request_folder(ensemble.path, index))
+    issue(
+        document,
+        request_folder(ensemble.path, index),
+        subjects=_subjects(document),
+        anchor=None,
+    )
     return document
 
 
-def certificate_of(ensemble: ShardEnsemble, index: int) -> dict[str, Any]:
+def _subjects(document: dict[str, Any]) -> tuple[Subject, ...]:
+    """Return the models of the shards that predict after a request."""
+    shards = [*document["retrained"], *document["untouched"]]
+    return tuple((f"model of shard {s['shard']}", str(s["model"])) for s in shards)
+
+
+def certificate_of(
+    ensemble: ShardEnsemble, index: int, format: int = FORMAT
+) -> dict[str, Any]:
     """Make the certificate of a request from the folders of the shards."""
     request = requests.load(request_folder(ensemble.path, index))
     earlier = [requests.load(request_folder(ensemble.path, r)) for r in range(1, index)]
@@ -50,7 +68,7 @@ def certificate_of(ensemble: ShardEnsemble, index: int) -> dict[str, Any]:
         else:
             untouched.append(_untouched(histories, k))
     document: dict[str, Any] = {
-        KEY: FORMAT,
+        KEY: format,
         "poise": __version__,
         "clients": list(request.clients),
         "forgotten so far": gone,
@@ -131,7 +149,7 @@ def _untouched(histories: Histories, shard: int) -> dict[str, Any]:
 
 def _hash(file: Path) -> str:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(read_bytes(file)).hexdigest()
     except OSError as error:
         raise LedgerError(
             f"cannot read {file}: {error.strerror}", "restore the file from a backup"
@@ -141,12 +159,40 @@ def _hash(file: Path) -> str:
 # verification -----------------------------------------------------------------------------
 
 
-def verify_shards(file: Path) -> list[Check]:
+def verify_shards(file: Path, trusted: Sequence[PublicKey] = ()) -> list[Check]:
     """Recompute the certificate of an ensemble, and verify the certificate of every shard."""
     document = _read(file)
     ensemble = open_shards(file.parent.parent.parent)
     checks = [Check("the certificate is unaltered")]
-    for check in _checks(ensemble, document):
+    try:
+        checks += _held(ensemble, document, file, trusted)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise LedgerError(
+            f"{file}: an entry is missing or of a wrong kind: {error}",
+            "this certificate does not hold",
+        ) from error
+    return checks
+
+
+def _held(
+    ensemble: ShardEnsemble,
+    document: dict[str, Any],
+    file: Path,
+    trusted: Sequence[PublicKey],
+) -> list[Check]:
+    """Return the checks of a certificate; raise for the first that fails."""
+    checks = []
+    for check in (
+        *_checks(ensemble, document),
+        *signature_checks(
+            file,
+            document,
+            signed=document[KEY] > 1,
+            subjects=_subjects(document),
+            root=None,
+            trusted=trusted,
+        ),
+    ):
         if check.problem:
             raise LedgerError(
                 f"{file}: {check.label}: {check.problem}",
@@ -158,10 +204,15 @@ def verify_shards(file: Path) -> list[Check]:
 
 def _checks(ensemble: ShardEnsemble, document: dict[str, Any]) -> Iterator[Check]:
     """Yield every check of a certificate."""
-    again = certificate_of(ensemble, document["request"]["index"])
-    for table, now in again.items():
-        if table not in ("digest", "poise"):
-            problem = difference(document.get(table), now)
+    again = certificate_of(ensemble, document["request"]["index"], document[KEY])
+    # the version that wrote the certificate is not in a ledger; the signature covers it
+    again["poise"] = str(document["poise"])
+    again["digest"] = digest_of(document)
+    for table in sorted({*document, *again}):
+        if table not in document or table not in again:
+            yield Check(f"{table}: recomputed", "a missing or an unknown entry")
+        else:
+            problem = difference(document[table], again[table])
             yield Check(f"{table}: recomputed", problem)
     for shard in document["retrained"]:
         k = shard["shard"]
@@ -213,13 +264,13 @@ def _members_check(ensemble: ShardEnsemble, document: dict[str, Any]) -> Check:
 def _read(file: Path) -> dict[str, Any]:
     """Read the certificate of an ensemble; raise where the file differs from what poise wrote."""
     try:
-        content = file.read_bytes()
-        document: dict[str, Any] = json.loads(content)
+        content = read_bytes(file)
+        document: dict[str, Any] = parse_json(content)
     except OSError as error:
         raise LedgerError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
         raise LedgerError(f"{file} is no certificate: {error}") from error
-    if not isinstance(document, dict) or document.get(KEY) != FORMAT:
+    if not isinstance(document, dict) or document.get(KEY) not in READABLE:
         raise LedgerError(
             f"{file} is no certificate of shards in a format that this poise reads",
             "use the version of poise that wrote it",

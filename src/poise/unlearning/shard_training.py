@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from poise.config.run_options import RunOptions
+from poise.config.run_options import END_RULES, RunOptions
 from poise.core.errors import IncompatibleParts, LedgerError, PoiseError, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.options import check_keys, options_of
@@ -186,6 +186,14 @@ def _check_composition(whole: Composition) -> None:
             "give rounds instead of time",
             where=("run", "time"),
         )
+    for name in END_RULES:
+        if vars(whole.options)[name] is not None:
+            raise IncompatibleParts(
+                f"shards: {name} would end a shard after another number of rounds without "
+                "the clients of a request",
+                "give rounds only",
+                where=("run", name),
+            )
 
 
 def _record(ensemble: ShardEnsemble, seed: int) -> None:

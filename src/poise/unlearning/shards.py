@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +18,12 @@ from poise.core.errors import (
     require,
 )
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.samples import Shards
+from poise.core.samples import Inputs, Shards
 from poise.core.types import Floats
 from poise.core.vectors import Stack
-from poise.ledger.run import Run, open_run
+from poise.ledger.foreign import read_json
 from poise.ledger.store import begun
+from poise.results import Run, open_run
 from poise.tasks.losses import cross_entropy
 from poise.tasks.oracle import SampleOracle, blocks
 from poise.unlearning import request as requests
@@ -139,7 +139,7 @@ class ShardEnsemble:
 
 
 def _mean_prediction(
-    oracle: SampleOracle, models: Sequence[torch.Tensor], x: torch.Tensor
+    oracle: SampleOracle, models: Sequence[torch.Tensor], x: Inputs
 ) -> Stack:
     """Return the mean prediction of the models, in double precision and in their order."""
     total: Any = 0
@@ -221,7 +221,7 @@ def read_split(folder: Path) -> dict[str, Any]:
     """Read ``shards.json``."""
     file = folder / FILE
     try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        document: dict[str, Any] = read_json(file)
         known = document["format"] == FORMAT and isinstance(document["members"], list)
     except OSError as error:
         raise LedgerError(

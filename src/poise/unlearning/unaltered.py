@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from poise.core.errors import LedgerError
-from poise.ledger.run import Run, open_run
+from poise.results import Run, open_run
 from poise.unlearning.certificate import evidence, facts_of, read
+from poise.unlearning.erasure_checks import require_erased
 from poise.unlearning.histories import CERTIFICATE, Branch, Histories
 
 Contents: TypeAlias = list[tuple[str, str]]
@@ -35,6 +36,7 @@ def require_as_certified(histories: Histories) -> None:
     if histories.folder is None:
         return
     finished = histories.finished
+    require_erased(histories)
     for branch in finished:
         _require_same_request(histories, branch)
     if not finished:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,19 @@ import torch
 from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.vectors import Vector
+from poise.evidence.countersign import FILE as COUNTERSIGNATURES
+from poise.evidence.countersign import NodeKey, node_keys, signed_contributions
+from poise.evidence.keys import PublicKey, read_public_key
 from poise.ledger.models import content_hash
-from poise.ledger.run import Run, open_run
+from poise.ledger.redaction import ERASED
+from poise.results import Run, open_run
 from poise.training import never, parts_in, recorded
 from poise.unlearning.certificate import canonical, certify, read
+from poise.unlearning.checks import Check, difference
 from poise.unlearning.conditions import conditions_of
+from poise.unlearning.erasure_checks import erasure_checks
 from poise.unlearning.exact import require_sums
-from poise.unlearning.histories import FOLDER, Histories
+from poise.unlearning.histories import FOLDER, Histories, owners_of
 from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds
@@ -35,6 +40,7 @@ from poise.unlearning.retraining import (
     unlearned_score,
 )
 from poise.unlearning.shards import holds_shards
+from poise.unlearning.signed import anchored_check, signature_checks, subjects_of
 from poise.unlearning.unaltered import evidence_then
 
 SCORES = (ACCURACY, HELD_OUT, *LOSSES)
@@ -52,6 +58,9 @@ TABLES = (
     "result",
     "evidence",
 )
+
+SIGNED_TABLES = ("client keys", "erasure")
+"""Tables that format 3 added."""
 
 NEW_KEYS = (
     "guarantee",
@@ -81,15 +90,12 @@ FORMAT_1 = (
 )
 
 
-@dataclass(frozen=True)
-class Check:
-    """One check of a certificate; ``problem`` is empty where the check passed."""
-
-    label: str
-    problem: str = ""
-
-
-def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
+def verify(
+    path: str | Path,
+    training: str | Path | None = None,
+    public_keys: Iterable[str | Path] = (),
+    nodes: str | Path | None = None,
+) -> list[Check]:
     """Recompute a certificate from the run folder; raise at the first difference.
 
     The ledger holds no updates, so the measurements that sensitivities sum up cannot be
@@ -98,24 +104,32 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
     Args:
         path: ``certificate.json`` in the folder of its branch.
         training: the folder of the training run, if the branches do not lie inside it.
+        public_keys: files with the public keys that may have signed it; by default any
+            key may have, and the last check names it.
+        nodes: a folder with the public keys of the nodes (``node-3/node.pub`` or
+            ``3.pub``), to check what they signed.
     """
     file = Path(path)
+    trusted = [read_public_key(Path(key)) for key in public_keys]
     if holds_shards(file.parent.parent.parent):
         from poise.unlearning.shard_certificate import verify_shards
 
-        return verify_shards(file)
+        return verify_shards(file, trusted)
     document = read(file)
     checks = [Check("the certificate is unaltered")]
     try:
         histories = _histories_at(file, document, training)
         request = histories.branches[-1].request
-        for check in _checks(histories, request, document):
+        for check in _all_checks(histories, request, document, file, trusted):
             if check.problem:
                 raise LedgerError(
                     f"{file}: {check.label}: {check.problem}",
                     "this certificate does not hold",
                 )
             checks.append(check)
+        keys = None if nodes is None else node_keys(Path(nodes))
+        for s in range(request.index + 1):
+            checks += _countersignature_checks(histories.run(s), _name(s), keys)
     except (
         ArithmeticError,
         AttributeError,
@@ -155,6 +169,72 @@ def _histories_at(
     return histories
 
 
+def _all_checks(
+    histories: Histories,
+    request: Request,
+    document: dict[str, Any],
+    file: Path,
+    trusted: Sequence[PublicKey],
+) -> Iterator[Check]:
+    """Yield the checks of the content of a certificate, then those of its signature."""
+    _require_not_erased(histories, document)
+    yield from _checks(histories, request, document)
+    yield from erasure_checks(histories, document)
+    for s in range(request.index + 1):
+        yield anchored_check(histories.run(s), _name(s))
+    yield from signature_checks(
+        file,
+        document,
+        signed=document["certificate"] > 2,
+        subjects=subjects_of(histories, document),
+        root=histories.root,
+        trusted=trusted,
+    )
+
+
+def _countersignature_checks(
+    run: Run, name: str, keys: Mapping[int, NodeKey] | None
+) -> list[Check]:
+    """Check that nodes signed every contribution of a deployed run; raises if not."""
+    assert run.path is not None
+    if keys is None and not (run.path / COUNTERSIGNATURES).exists():
+        return []
+    signed = signed_contributions(run.path, keys)
+    owners = owners_of(run)
+    for c in run.contributions:
+        work = (int(owners[c["client"]]), int(c["version"]), int(c["occurrence"]))
+        if work not in signed:
+            raise LedgerError(
+                f"{run.path}: the node of client {work[0]} did not sign its work on "
+                f"version {work[1]}",
+                "this certificate does not hold",
+            )
+    label = f"the nodes signed all {len(run.contributions)} contributions to {name}"
+    if keys is None:
+        label += "; their keys were not checked: name their folder with --nodes"
+    return [Check(label)]
+
+
+def _require_not_erased(histories: Histories, document: dict[str, Any]) -> None:
+    """Raise where a later request erased what a certificate rests on."""
+    erased = int(histories.root.meta.get(ERASED, "0"))
+    index = document["request"]["index"]
+    if index < erased:
+        raise LedgerError(
+            f"request {erased} erased the evidence of the certificate of request {index}",
+            f"verify the certificate of request {erased}, which covers its clients",
+        )
+    if index == erased and document.get("erasure") is None:
+        raise LedgerError(
+            f"the erasure of request {index} is not finished",
+            "repeat the request with --erase",
+        )
+
+
+def _name(branch: int) -> str:
+    return "the training" if branch == 0 else f"branch {branch}"
+
+
 def _checks(
     histories: Histories, request: Request, document: dict[str, Any]
 ) -> Iterator[Check]:
@@ -163,7 +243,7 @@ def _checks(
     recorded_runs = [evidence["training"], *evidence["branches"]]
     for s, then in enumerate(recorded_runs):
         run = histories.run(s)
-        name = "the training" if s == 0 else f"branch {s}"
+        name = _name(s)
         problem = run.damage or _growth_problem(run, then, branch=s)
         yield Check(f"the ledger of {name} is whole", problem)
         now = evidence_then(run, then, document["certificate"])
@@ -196,32 +276,23 @@ def _recomputed_tables(
 ) -> Iterator[Check]:
     """Make the certificate again, and compare it table by table."""
     root = histories.root
-    assert root.path is not None
-    experiment = recorded(root.path)
-    parts = parts_in(experiment)
     evidence = document["evidence"]
     earlier = [evidence["training"], *evidence["branches"][:-1]]
     lengths = [(histories.run(s), now["rounds"]) for s, now in enumerate(earlier)]
     in_ledger = Curvature.recorded(root.meta)
     if in_ledger is not None and in_ledger != request.curvature:
         yield Check("L is the one that training recorded", "request.json has another")
-    curvature = in_ledger or request.curvature
-    grounds = grounds_for(
-        request.method,
-        parts,
-        root.trainable < len(root.models(0)),
-        budget=request.budget,
-        conditions=conditions_of(lengths, parts, curvature),
-        audit=experiment.table("run").get("audit"),
-        start=experiment.table("run").get("start"),
-    )
+    grounds = grounds_again(histories, request, lengths)
     branch = histories.run(request.index)
     score = document["result"]["score"]
     metrics = [*branch.metrics, branch.meta.get(SCORE_NAME)]
     known = score in SCORES and score in metrics
     yield Check("the score is a metric of the branch", "" if known else f"{score!r}")
-    again = _made_again(histories, request, document=document, grounds=grounds)
-    for table in TABLES:
+    again = made_again(histories, request, document=document, grounds=grounds)
+    tables: tuple[str, ...] = TABLES
+    if document["certificate"] > 2:
+        tables = (*TABLES, *SIGNED_TABLES)
+    for table in tables:
         written = document[table]
         recomputed = again[table]
         if document["certificate"] == 1 and table in (
@@ -241,7 +312,30 @@ def _recomputed_tables(
         yield Check(FORMAT_1)
 
 
-def _made_again(
+def grounds_again(
+    histories: Histories, request: Request, lengths: Sequence[tuple[Run, int]]
+) -> Grounds:
+    """Return the grounds of a fulfilled request from what the ledgers recorded.
+
+    ``lengths`` has the training and the branches before the request, with their rounds.
+    """
+    root = histories.root
+    assert root.path is not None
+    experiment = recorded(root.path)
+    parts = parts_in(experiment)
+    curvature = Curvature.recorded(root.meta) or request.curvature
+    return grounds_for(
+        request.method,
+        parts,
+        root.trainable < len(root.models(0)),
+        budget=request.budget,
+        conditions=conditions_of(lengths, parts, curvature),
+        audit=experiment.table("run").get("audit"),
+        start=experiment.table("run").get("start"),
+    )
+
+
+def made_again(
     histories: Histories,
     request: Request,
     *,
@@ -262,6 +356,7 @@ def _made_again(
         score=result["score"],
         reached=_reached(request, branch, score=result["score"]),
         unlearned_score=measured,
+        erasure=document.get("erasure"),
         format=format,
     )
     then = document["evidence"]["training"]
@@ -279,24 +374,6 @@ def _reached(request: Request, branch: Run, *, score: str) -> bool:
 
 def _without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key not in keys}
-
-
-def difference(left: Any, right: Any) -> str:
-    """Describe the first difference of two tables; empty where they are equal."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        for key in sorted({*left, *right}):
-            if key not in left or key not in right:
-                return f"{key} is missing"
-            inside = difference(left[key], right[key])
-            if inside:
-                separator = ": " if isinstance(left[key], dict | list) else " "
-                return f"{key}{separator}{inside}"
-        return ""
-    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        return next(filter(None, map(difference, left, right)), "")
-    if left == right and type(left) is type(right):
-        return ""
-    return f"is {left}, recomputed {right}"
 
 
 def _restart_check(histories: Histories, before: Histories, request: Request) -> Check:

@@ -16,9 +16,11 @@ from poise.core.weights import (
     by_columns,
     capped,
     check_cap,
+    check_effective,
     check_floor,
     floors_for,
     loss_gaps,
+    mild_temperature,
     renormalised,
 )
 
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
 class _Soft:
     """``c_i ~ omega_i exp(sign (F_i - F_i*)/T)``, summing to one."""
 
-    temperature: float
+    temperature: float = 0.2
     floor: Floor = 0.0
     cap: float | None = None
+    effective: float | None = None
 
     needs = frozenset({"loss_before"})
     sign = 1.0
@@ -46,6 +49,7 @@ class _Soft:
         )
         check_floor(name, self.floor)
         check_cap(name, self.cap)
+        check_effective(name, self.effective)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return the weighting with the floors of the clients that stay."""
@@ -57,9 +61,21 @@ class _Soft:
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return the base weights times an exponential of the loss."""
-        exponents = self.sign * loss_gaps(self.floor, updates) / self.temperature
-        weights = renormalised(updates.base_weights, exponents)
-        return capped(weights, updates.base_weights, self.cap)
+        losses = self.sign * loss_gaps(self.floor, updates)
+        base = updates.base_weights
+        temperature = self.temperature
+        if self.effective is not None:
+            temperature = mild_temperature(
+                base, losses, least=temperature, share=self.effective
+            )
+        return capped(renormalised(base, losses / temperature), base, self.cap)
+
+    @property
+    def _tilt(self) -> Tilt | None:
+        """The exponential, if T is fixed and nothing caps the weights."""
+        if self.cap is not None or self.effective is not None:
+            return None
+        return Tilt("loss", "temperature", rate=self.sign / self.temperature)
 
 
 @part("weighting", "soft-max")
@@ -75,6 +91,9 @@ class SoftMax(_Soft):
         temperature: T > 0; 0.2 in [Mansour 2022].
         floor: F_i*, as in `Max`.
         cap: the largest share of the weight of one client, as in `Max`.
+        effective: the least effective number of clients, 1/Σ c_i², as a share of that
+            of the base weights. In a round that falls below, T is raised until it
+            does not. None keeps T fixed.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -87,12 +106,11 @@ class SoftMax(_Soft):
     @property
     def traits(self) -> WeightingTraits:
         """Declare the exponential of the loss, if nothing caps the weights."""
-        tilt = Tilt("loss", "temperature") if self.cap is None else None
         return WeightingTraits(
             reads_updates=False,
-            continuous=True,
+            continuous=self.effective is None,
             larger_losses_count_more=self.cap is None,
-            tilt=tilt,
+            tilt=self._tilt,
             favours="have larger losses count more",
         )
 
@@ -107,6 +125,9 @@ class SoftMin(_Soft):
         temperature: T > 0; 0.2 in [Mansour 2022].
         floor: F_i*, as in `Max`.
         cap: the largest share of the weight of one client, as in `Max`.
+        effective: the least effective number of clients, 1/Σ c_i², as a share of that
+            of the base weights. In a round that falls below, T is raised until it
+            does not. None keeps T fixed.
 
     Source: [Mansour 2022, §3.1].
 
@@ -121,10 +142,9 @@ class SoftMin(_Soft):
     @property
     def traits(self) -> WeightingTraits:
         """Declare the exponential of the loss, if nothing caps the weights."""
-        tilt = Tilt("loss", "temperature") if self.cap is None else None
         return WeightingTraits(
             reads_updates=False,
-            continuous=True,
-            tilt=tilt,
+            continuous=self.effective is None,
+            tilt=self._tilt,
             favours="have smaller losses count more",
         )

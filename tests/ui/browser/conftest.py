@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import uvicorn
 
 from poise.apps.ui.app import create_app
-from poise.apps.ui.guard import Keys
+from poise.apps.ui.guard import Keys, cookie_name
 
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = [
@@ -60,13 +61,13 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def console() -> Iterator[Callable[[Path], str]]:
-    """Start a console of a folder; gives its address."""
+def console() -> Iterator[Callable[..., str]]:
+    """Start a console of a folder, perhaps with deployments; gives its address."""
     started: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(runs: Path) -> str:
+    def start(runs: Path, deployments: Sequence[Path] = ()) -> str:
         config = uvicorn.Config(
-            create_app(runs, KEYS),
+            create_app(runs, KEYS, deployments=deployments),
             port=0,
             log_level="warning",
             lifespan="off",
@@ -95,7 +96,11 @@ def visit(chromium: Any) -> Iterator[Open]:
     contexts, complaints, foreign = [], [], []
 
     def go(
-        address: str, width: int = 1280, expected: int = 200, scheme: str = "light"
+        address: str,
+        width: int = 1280,
+        expected: int = 200,
+        scheme: str = "light",
+        logged_in: bool = True,
     ) -> Any:
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme
@@ -116,6 +121,12 @@ def visit(chromium: Any) -> Iterator[Open]:
                 None if _own(request.url, own) else foreign.append(request.url)
             ),
         )
+        if logged_in:
+            cookie = {
+                "name": cookie_name(int(own.rpartition(":")[2])),
+                "url": f"http://{own}",
+            }
+            context.add_cookies([{**cookie, "value": KEYS.session}])
         answer = page.goto(address)
         assert answer.status == expected
         return page
@@ -129,17 +140,30 @@ def visit(chromium: Any) -> Iterator[Open]:
     assert foreign == [], "asked of other hosts"
 
 
+DRAWN = 120.0
+"""Seconds in which a figure must appear; a busy machine has needed more than 30."""
+
+SETTLED = (
+    "place => place.dataset.drawn !== undefined || place.querySelector('.warning')"
+)
+
+
 @pytest.fixture
 def drawn() -> Callable[[Any], int]:
-    """Scroll to every figure and wait until it is drawn; gives their number."""
+    """Scroll to every figure and wait until it is drawn; gives their number.
+
+    Figures that the console refuses fail at once, with its reason."""
 
     def wait(page: Any) -> int:
-        places = page.locator("[data-src]")
-        for k in range(places.count()):
-            places.nth(k).scroll_into_view_if_needed()
-            page.locator("[data-src]").nth(k).and_(
-                page.locator("[data-drawn]")
-            ).wait_for(state="attached", timeout=30_000)
+        for place in page.locator("[data-src]").all():
+            deadline = time.monotonic() + DRAWN
+            while not place.evaluate(SETTLED):
+                where = place.get_attribute("data-src")
+                assert time.monotonic() < deadline, f"{where} was not drawn"
+                place.scroll_into_view_if_needed()  # figures above it may have grown
+                page.wait_for_timeout(50)
+            refused = place.locator(".warning").all_inner_texts()
+            assert refused == [], place.get_attribute("data-src")
         return int(page.locator("figure .main-svg").count())
 
     return wait

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from faults.support import shell
+from faults.support import opened, provable, shell, small
 from parameters import thorough_except
-from ui.browser.conftest import KEYS, Open
-from ui.samples import FAST
+from poise.core.client_names import NAMES
+from poise.ledger import Ledger
+from ui.browser.conftest import Open
+from ui.samples import FAST, attacked, forgetful, learning
 from ui.test_client_pages import without_files
 
 Start = Callable[[Path], str]
@@ -25,16 +27,21 @@ LONG = 120_000
 """Milliseconds that an action may take on a busy machine."""
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of `kept` with models that are worth a picture."""
+    folder = tmp_path_factory.mktemp("learned")
+    rounds = {"rounds": 30, "keep": '"unlearnable"'}
+    attacked(folder / "lab", learning(small(**rounds), steps=20))
+    forgetful(folder / "past", learning(provable(**rounds), steps=20))
+    return folder
+
+
 @pytest.fixture
-def runs(told_of: Path) -> Path:
-    return told_of
-
-
-def unlock(page: Any) -> None:
-    """Give the token, and come back to the page."""
-    page.click("main >> text=allow actions")
-    page.fill("input[name=token]", KEYS.token)
-    page.click("button:has-text('Allow')")
+def runs(learned: Path, tmp_path: Path) -> Path:
+    """A copy of these runs, to be altered."""
+    shutil.copytree(learned, tmp_path / "runs")
+    return tmp_path / "runs"
 
 
 RUNS = ("lab/seed-0", "past/seed-0")
@@ -94,11 +101,6 @@ def test_the_form_does_what_the_command_does(
     cost = page.locator("#cost").inner_text()
     for words in ("restart", "rounds given up", "noise", "largest sensitivity"):
         assert words in cost
-    assert (
-        page.get_by_role("button", name="Unlearn 4").count() == 0
-    )  # not without the token
-    unlock(page)
-    ask(page, **options)
     drawn(page)
     picture(page, "unlearning")
     assert not (runs / "past" / "seed-0" / "unlearning" / "002").exists()
@@ -125,7 +127,6 @@ def test_the_graph_leads_from_clients_to_their_pages(
 ) -> None:
     page = visit(f"{console(runs)}/federation/lab/seed-0")
     assert page.locator("[data-clients]").count() == 0
-    unlock(page)
     page.get_by_role("button", name="Compare the clients").click()
     page.wait_for_selector("[data-clients]", timeout=LONG)
     drawn(page)
@@ -162,14 +163,13 @@ def test_a_client_is_chosen_by_its_number(
     page.keyboard.press("Enter")
     page.wait_for_url("**/client/lab/seed-0?client=7")
     assert "client 7" in page.locator("h1").inner_text()
-    assert "an empty update in 12 of 12 rounds" in page.locator("main").inner_text()
+    assert "an empty update in 30 of 30 rounds" in page.locator("main").inner_text()
 
 
 def test_from_a_suspect_to_a_decision(
     console: Start, visit: Open, drawn: Any, picture: Any, runs: Path
 ) -> None:
     page = visit(f"{console(runs)}/audit/lab/seed-0")
-    unlock(page)
     drawn(page)
     picture(page, "audit")
     first = page.locator("#ranking tbody tr").first
@@ -195,3 +195,38 @@ def test_the_ranking_is_sorted_by_keyboard(
     assert (
         page.locator("#ranking th[aria-sort]").get_attribute("aria-sort") == "ascending"
     )
+
+
+def test_a_client_has_its_own_curve_and_guarantee(
+    console: Start, visit: Open, drawn: Any, runs: Path
+) -> None:
+    page = visit(f"{console(runs)}/client/lab/seed-0?client=3")
+    drawn(page)
+    titles = page.locator("figure h3").all_inner_texts()
+    assert "Client accuracy after each aggregation" in titles
+    cards = page.locator(".card").all_inner_texts()
+    (own,) = [card for card in cards if card.startswith("client accuracy")]
+    with opened(runs / "lab" / "seed-0") as run:
+        value = run.metric("client_accuracy")[-1, 3]
+    assert f"{value:.3g}"[:4] in own
+    assert any(card.startswith("staleness") for card in cards)
+    assert "with the guarantee epsilon" in page.locator("main").inner_text()
+
+
+def test_a_client_is_chosen_by_its_name(
+    console: Start, visit: Open, drawn: Any, runs: Path
+) -> None:
+    names = ["cleveland", "budapest", "zurich", *(f"clinic {k}" for k in range(7))]
+    ledger = Ledger.open(runs / "lab" / "seed-0", writing=True)
+    ledger.set(NAMES, json.dumps(names))
+    ledger.close()
+    page = visit(f"{console(runs)}/federation/lab/seed-0")
+    page.fill("input[name=client]", "budapest")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/client/lab/seed-0?client=budapest")
+    assert page.locator("h1").inner_text() == "lab/seed-0: budapest"
+    assert drawn(page) > 3
+    wrong = visit(
+        f"{console(runs)}/client/lab/seed-0?client=budapst", expected=422
+    ).locator("main")
+    assert "did you mean 'budapest'?" in wrong.inner_text()

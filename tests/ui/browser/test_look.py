@@ -17,7 +17,14 @@ from ui.browser.conftest import Open
 Start = Callable[[Path], str]
 pytestmark = pytest.mark.xdist_group("browser")
 
-PAGES = ("/", "/run/small/seed-0", "/compare?run=small/seed-0", "/nowhere", "/unlock")
+PAGES = (
+    "/",
+    "/run/small/seed-0",
+    "/compare?run=small/seed-0",
+    "/nowhere",
+    "/unlock",
+    "/nodes",
+)
 
 
 QUICK = [("/", 390), ("/run/small/seed-0", 390), ("/nowhere", 1280)]
@@ -87,12 +94,15 @@ def test_everything_can_be_done_with_the_keyboard(
         ):
             page.keyboard.press("Space")
     assert {"run", "Compare selected", "loss", "small/seed-0"} <= reached
-    page.get_by_role("button", name="loss").focus()
+    page.get_by_role("link", name="loss").focus()
     page.keyboard.press("Enter")
+    page.wait_for_url("**sort=loss*")
     assert (
         page.get_by_role("columnheader", name="loss").get_attribute("aria-sort")
         == "ascending"
     )
+    page.get_by_label("compare small/seed-0").focus()
+    page.keyboard.press("Space")
     page.get_by_role("button", name="Compare selected").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/compare?**")

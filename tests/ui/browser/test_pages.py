@@ -15,6 +15,7 @@ from faults.support import opened, run_into, small
 from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
 from ui.browser.conftest import Open
+from ui.samples import learning
 
 Start = Callable[[Path], str]
 pytestmark = pytest.mark.xdist_group("browser")
@@ -24,11 +25,13 @@ pytestmark = pytest.mark.xdist_group("browser")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two experiments of two seeds; one of them asynchronous."""
     runs = tmp_path_factory.mktemp("console") / "runs"
-    late = small(rounds=12).replace('name = "uniform"\nm = 4', 'name = "full"')
+    mild = small(rounds=60).replace("alpha = 0.3", "alpha = 1.0")
+    late = learning(mild, steps=20).replace('name = "uniform"\nm = 4', 'name = "full"')
+    late = late.replace("lr = 0.1", "lr = 0.5")
     late += (
         '[clock]\nname = "asynchronous"\ndurations = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n'
     )
-    for run in run_experiment(parse(small(rounds=12)), runs / "uniform", [0, 1]):
+    for run in run_experiment(parse(learning(mild)), runs / "uniform", [0, 1]):
         run.close()
     for run in run_experiment(parse(late), runs / "asynchronous", [0, 1]):
         run.close()
@@ -45,36 +48,52 @@ def test_the_list_shows_filters_and_sorts(
     folder: Path, console: Start, visit: Open, picture: Any
 ) -> None:
     page = visit(console(folder))
-    rows = page.locator("#runs tbody tr")
+    rows = page.locator("#runs tr[data-run]")
     assert rows.count() == 4
-    assert page.locator(".state.done").count() == 4
-    assert "seeds" in page.locator("[data-over-seeds]").first.inner_text()
+    assert [row.is_visible() for row in rows.all()] == [False] * 4, "seeds are folded"
+    heads = page.locator("#runs tr.experiment")
+    assert heads.locator("[data-unfold]").all_inner_texts() == [
+        "asynchronous",
+        "uniform",
+    ]
+    assert heads.locator(".state.done").all_inner_texts() == ["2 done", "2 done"]
+    assert "2 seeds" in page.locator("[data-over-seeds]").first.inner_text()
+    differs = heads.first.locator("th small").inner_text()
+    assert "lr=0.5" in differs
+    assert "batch_size" not in differs, "both have the same"
     picture(page, "runs")
+    heads.first.locator("[data-unfold]").click()
+    assert [row.is_visible() for row in rows.all()] == [True, True, False, False]
+    assert "took" in rows.first.locator("[data-cell=began]").inner_text()
+    heads.first.locator("[data-unfold]").click()
     page.get_by_label("Filter").fill("asynchronous seed-1")
     assert [
         row.get_attribute("data-run") for row in rows.all() if row.is_visible()
     ] == ["asynchronous/seed-1"]
     assert page.locator("[data-count]").inner_text() == "1 of 4 runs"
     page.get_by_label("Filter").fill("")
-    page.get_by_label("State").select_option("failed")
+    page.locator("[data-filter-state]").select_option("failed")
     assert not any(row.is_visible() for row in rows.all())
-    page.get_by_label("State").select_option("")
-    scores = {}
-    for name in (
-        "uniform/seed-0",
-        "uniform/seed-1",
-        "asynchronous/seed-0",
-        "asynchronous/seed-1",
-    ):
-        with opened(folder / name) as run:
-            scores[name] = run.metric("loss")[-1]
+    page.locator("[data-filter-state]").select_option("")
+    means = {}
+    for name in ("uniform", "asynchronous"):
+        values = []
+        for seed in (0, 1):
+            with opened(folder / name / f"seed-{seed}") as run:
+                values.append(run.metric("loss")[-1])
+        means[name] = sum(values) / 2
     head = page.get_by_role("columnheader", name="loss")
     for way, backwards in (("ascending", False), ("descending", True)):
-        head.get_by_role("button").click()
+        head.get_by_role("link").click()
+        page.wait_for_url(f"**order={'down' if backwards else 'up'}*")
         assert head.get_attribute("aria-sort") == way
-        assert [row.get_attribute("data-run") for row in rows.all()] == sorted(
-            scores, key=scores.__getitem__, reverse=backwards
+        assert heads.locator("[data-unfold]").all_inner_texts() == sorted(
+            means, key=lambda name: means[name], reverse=backwards
         )
+    page.get_by_label("Sort by").select_option("duration")
+    page.get_by_role("button", name="Apply").click()
+    page.wait_for_url("**sort=duration*")
+    assert rows.count() == 4
 
 
 def test_the_page_of_a_run_draws_everything(
@@ -104,7 +123,7 @@ def test_the_page_of_a_run_draws_everything(
     first.get_by_label("bytes sent").check()
     assert "bytes" in page.evaluate(shown)
     page.get_by_role("button", name="Check the ledger").click()
-    page.get_by_text("all 12 rounds are intact").wait_for()
+    page.get_by_text("all 60 rounds are intact").wait_for()
 
 
 def test_what_is_written_arrives_within_two_seconds_without_a_reload(
@@ -153,17 +172,17 @@ def test_two_experiments_compare(
     page = visit(console(folder))
     page.get_by_role("button", name="Compare selected").click()
     assert page.locator("[data-count]").inner_text() == "select runs first"
-    for name in (
-        "uniform/seed-0",
-        "uniform/seed-1",
-        "asynchronous/seed-0",
-        "asynchronous/seed-1",
-    ):
-        page.get_by_label(f"compare {name}").check()
+    page.get_by_label("compare all seeds of uniform").check()
+    page.locator("[data-unfold]").first.click()
+    for seed in (0, 1):
+        page.get_by_label(f"compare asynchronous/seed-{seed}").check()
+    assert page.get_by_label("compare all seeds of asynchronous").is_checked()
     page.get_by_role("button", name="Compare selected").click()
     page.wait_for_url("**/compare?**")
     assert page.locator("h1").inner_text() == "Comparison"
-    assert "paired over 2 seeds" in page.locator("main").inner_text()
+    text = page.locator("main").inner_text()
+    assert "paired over 2 seeds" in text
+    assert text.index("Ranking by final accuracy") < text.index("paired over 2 seeds")
     assert drawn(page) >= 3
     page.locator("figure").first.get_by_label("simulated time").check()
     picture(page, "compare")
@@ -194,15 +213,12 @@ def test_tags_need_the_token_and_are_there_the_next_time(
 ) -> None:
     run_into(small(rounds=2), tmp_path / "tagged")
     address = console(tmp_path)
-    page = visit(address)
-    assert page.get_by_role("button", name="tags of tagged/seed-0").count() == 0
-    page.get_by_role("link", name="allow actions").click()
+    page = visit(address, logged_in=False)
     page.get_by_label("Token").fill("wrong")
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Log in").click()
     assert "not the token" in page.get_by_role("alert").inner_text()
     page.get_by_label("Token").fill("the-token")
-    page.get_by_role("button", name="Allow").click()
-    page.get_by_text("actions allowed").wait_for()
+    page.get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="tags of tagged/seed-0").click()
     page.keyboard.type("baseline, to keep")
     page.keyboard.press("Enter")

@@ -15,12 +15,18 @@ from poise.core.traits import (
     ClockTraits,
     SamplerTraits,
     SolverTraits,
+    Tilt,
     WeightingTraits,
     traits_of,
 )
+from poise.core.types import Floats
+from poise.core.weights import effective_clients, mild_temperature, renormalised
 
 KEPT = 0.5
 """Minimum share of its importance that the advised temperature leaves every client."""
+
+HALF = 0.5
+"""Minimum share of the effective clients that the advised temperature leaves."""
 
 
 def advice(
@@ -141,4 +147,23 @@ def _temperature(context: ExplainContext) -> Iterator[str]:
     yield (
         f"{tilt.option}: with {enough:.3g} or more, every client keeps half of its importance, "
         f"π ≥ {KEPT:g} [Mansour 2022, eq. 17]"
+    )
+    yield from effective_advice(context.p, tilt, losses=losses)
+
+
+def effective_advice(p: Floats, tilt: Tilt, losses: Floats) -> Iterator[str]:
+    """Advise a temperature where the present one leaves few effective clients."""
+    if tilt.rate is None:
+        return
+    exponents = np.sign(tilt.rate) * losses
+    present = 1 / abs(tilt.rate)
+    known = effective_clients(p)
+    left = effective_clients(renormalised(p, exponents / present))
+    if left >= HALF * known:
+        return
+    mild = mild_temperature(p, exponents, least=present, share=HALF)
+    yield (
+        f"{tilt.option}: {present:.3g} leaves {left:.2g} of {known:.3g} effective "
+        f"clients (1/Σ c²) at these losses; {mild:.3g} leaves half, and "
+        f"effective={HALF} keeps half in every round"
     )

@@ -20,6 +20,7 @@ from poise.analysis.explain.scheme import (
 from poise.core.durations import FixedDurations
 from poise.core.traits import (
     ClockTraits,
+    SamplerTraits,
     ServerTraits,
     SolverTraits,
     WeightingTraits,
@@ -38,7 +39,7 @@ def bounds(
         return {}
     applicable: list[Terms] = []
     together = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
-    if together and isfinite(problem.smoothness):
+    if together and isfinite(problem.smoothness) and not uncovered(context):
         if isfinite(problem.convexity) and problem.convexity > 0:
             applicable += _convex(context, problem, steps, int(rounds))
         else:
@@ -61,6 +62,31 @@ def bounds(
     return by_name
 
 
+def uncovered(context: ExplainContext) -> tuple[str, ...]:
+    """The properties of the local steps and the server that no bound here covers.
+
+    The proofs of [Mansour 2022], [Exp-α 2023], [Buttaci 2024] and [Mansour 2023] assume
+    plain gradient steps, with FedProx's or the perturbed gradient's term at most, and a
+    server that takes the weighted mean of the models.
+    """
+    solver = traits_of(context.parts.solver, SolverTraits)
+    server = traits_of(context.parts.server, ServerTraits)
+    reasons = []
+    if not solver.gradient_steps and solver.own_share is None:
+        reasons.append(f"{type(context.parts.solver).__name__} adds its own terms")
+    if solver.momentum:
+        reasons.append(f"local momentum {solver.momentum:g}")
+    if solver.clips:
+        reasons.append("clipped gradients")
+    if not server.adds:
+        reasons.append(f"the server {type(context.parts.server).__name__}")
+    elif server.rate != 1:
+        reasons.append(f"the server's rate {server.rate:g}")
+    if server.noise:
+        reasons.append("noise on the direction")
+    return tuple(reasons)
+
+
 def _convex(
     context: ExplainContext, problem: theory.Problem, steps: int, rounds: int
 ) -> list[Terms]:
@@ -71,13 +97,11 @@ def _convex(
     solver = traits_of(context.parts.solver, SolverTraits)
     if by_losses(context.scheme.weighting):
         pi, _ = theory.weight_range(theory.normalised(context.scheme.mean), context.p)
-        if pi > 0:
+        if pi > 0 and solver.own_share is None:
             return [theory.bounded_weights(problem, steps, steps * rounds, pi)]
         return []
     if solver.own_share is not None:
         return [theory.perturbed_bound(problem, solver.own_share, steps, rounds)]
-    if not solver.gradient_steps:
-        return []
     return [theory.fedprox_bound(problem, solver.pull, steps, rounds, "fixed")]
 
 
@@ -88,7 +112,7 @@ def _smooth(
     solver = traits_of(context.parts.solver, SolverTraits)
     if solver.own_share is not None:
         return [theory.perturbed_stationary(problem, solver.own_share, steps, rounds)]
-    if not solver.gradient_steps or by_losses(context.scheme.weighting):
+    if by_losses(context.scheme.weighting):
         return []
     return [theory.fedprox_stationary(problem, solver.pull, steps, rounds)]
 
@@ -100,14 +124,8 @@ def _sampled(
     weights = context.scheme.statistics
     problem = constants.problem()
     rate, server = _rates(context)
-    solver = traits_of(context.parts.solver, SolverTraits)
     weighting = traits_of(context.scheme.weighting, WeightingTraits)
-    plain = (
-        solver.gradient_steps
-        and solver.pull == 0
-        and weighting.proportional
-        and not weighting.reads_updates
-    )
+    plain = weighting.proportional and not weighting.reads_updates
     if weights is None or rate is None or not isfinite(problem.smoothness) or not plain:
         return []
     spread = (2.0, 2 * constants.dissimilarity.value)
@@ -186,7 +204,9 @@ def _rates(context: ExplainContext) -> tuple[float | None, float]:
     server_rate = traits_of(context.parts.server, ServerTraits).rate
     if server_rate is None:
         server_rate = 1.0
-    if not _adds(context) or traits_of(solver, SolverTraits).momentum:
+    traits = traits_of(solver, SolverTraits)
+    plain = traits.plain_gradient and traits.pull == 0 and traits.constant_rate
+    if not _adds(context) or not plain:
         return None, server_rate
     return solver.rate(0), server_rate
 
@@ -244,4 +264,8 @@ def conditions(
         texts[
             "the direction is a weighted sum of the clients' updates (all papers)"
         ] = False
+    if traits_of(context.parts.sampler, SamplerTraits).remembers_draws:
+        texts["the rounds draw independently of each other [Fraboni 2023, ch. 2]"] = (
+            False
+        )
     return tuple(Assumption(text, holds) for text, holds in texts.items())

@@ -12,7 +12,7 @@ from poise.analysis.explain.explanation import Explanation
 from poise.analysis.explain.fixed_point import known_decay, surrogate_optimum
 from poise.core.errors import InvalidOption
 from poise.core.types import Floats
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.training import Composition
 
 POINTS = 40

@@ -17,7 +17,8 @@ from poise.core.rng import generator, keys
 from poise.core.samples import Shards
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Stack, Vector
-from poise.tasks.oracle import Opened
+from poise.tasks.opened import Opened
+from poise.tasks.task import Task
 
 BLOCK = 2_000_000
 """Maximum number of values of a batch in memory."""
@@ -172,9 +173,11 @@ def cost(oracle: Oracle) -> float:
 
 
 def double(task: TaskLike) -> TaskLike:
-    """The task in double precision, if it supports it."""
+    """The task in double precision, if it supports it, without its random transform."""
     if not isinstance(task, HasPrecision):
         return task
+    if isinstance(task, Task):
+        task = replace(task, transform=None)
     return cast(TaskLike, replace(cast(Any, task), dtype="float64"))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from poise import theory
 from poise.analysis.explain.advice import advice
-from poise.analysis.explain.bounds import bounds, conditions, sum_tolerance
+from poise.analysis.explain.bounds import bounds, conditions, sum_tolerance, uncovered
 from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.fixed_point import (
     FIXED_POINT,
@@ -18,17 +19,24 @@ from poise.analysis.explain.fixed_point import (
     known_decay,
     weights_at_optimum,
 )
-from poise.analysis.explain.remarks import ExplainContext, Remark, remarks, unknowns
+from poise.analysis.explain.remarks import (
+    ExplainContext,
+    Remark,
+    in_theory,
+    remarks,
+    unknowns,
+)
 from poise.analysis.explain.reported_losses import ReportedLosses, reported_losses
 from poise.analysis.explain.scheme import (
     Scheme,
     reads_updates,
     scheme_of,
     selects_everyone,
+    waits_for_all,
 )
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import NamedVectors, memory_of
-from poise.core.capabilities import HasCoins, HasTitle
+from poise.core.capabilities import HasCoins, HasTitle, SaysHow, samples_per_step
 from poise.core.durations import FixedDurations
 from poise.core.errors import IncompatibleParts, PoiseError, UpdatesUnknown
 from poise.core.federations import FederationLike, TaskLike
@@ -113,6 +121,10 @@ class Explanation:
         from poise.analysis.explain.wording import lines
 
         return "\n".join(lines(self))
+
+    def _repr_html_(self) -> str:
+        """The explanation in a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def explain(
@@ -279,9 +291,41 @@ def explain_composition(
         terms=terms_at(rounds),
         remarks=remarks(context),
         advice=advised,
-        notes=(*_method_notes(parts, scheme, losses), *notes),
+        notes=(
+            *_assumed(composition),
+            *_method_notes(parts, scheme, losses),
+            *notes,
+            *_uncovered(context),
+            *_kernel(oracle),
+        ),
         terms_at=terms_at,
     )
+
+
+def _uncovered(context: ExplainContext) -> tuple[str, ...]:
+    """Why the bounds for full participation are not evaluated, if parts stand against it."""
+    together = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
+    reasons = uncovered(context)
+    if not together or not reasons or not in_theory(context.parts):
+        return ()
+    return (
+        "bounds of [Mansour 2022], [Buttaci 2024]: not evaluated, their proofs do not "
+        f"cover {', '.join(reasons)}",
+    )
+
+
+def _assumed(composition: Composition) -> tuple[str, ...]:
+    """The value that the partition took and nobody gave."""
+    if composition.assumed:
+        return (f"data: {composition.assumed}",)
+    return ()
+
+
+def _kernel(oracle: Oracle) -> tuple[str, ...]:
+    """How the task computes gradients, if it had a choice."""
+    if isinstance(oracle, SaysHow) and oracle.computation:
+        return (oracle.computation,)
+    return ()
 
 
 def _title(federation: FederationLike) -> str:
@@ -304,7 +348,7 @@ def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, .
     """The constants of the problem, or a note why they are unknown."""
     solver = composition.parts.solver
     decay = known_decay(solver)
-    batch = solver.batch_size
+    batch = samples_per_step(solver)
     try:
         return constants(
             composition.federation, composition.task, decay, batch, composition.seed

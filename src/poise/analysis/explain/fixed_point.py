@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.optimize import NoConvergence, anderson
 
 from poise import theory
 from poise.analysis.explain.client_gradients import Clients, cost, double
@@ -83,9 +82,8 @@ def fixed_point(
 
     # where the run starts
     first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))
-    try:
-        logs = anderson(log_change, first, M=5, f_tol=CLOSE, maxiter=MOST)
-    except (NoConvergence, ValueError, FloatingPointError):
+    logs = _root(log_change, first)
+    if logs is None:
         return None
     if not weights.larger_losses_count_more and _unstable(log_change, logs):
         return None  # weights that favour small losses may have several fixed points
@@ -99,6 +97,16 @@ def fixed_point(
         method=FIXED_POINT,
         where="at the fixed point",
     ), table
+
+
+def _root(change: Callable[[Floats], Floats], first: Floats) -> Floats | None:
+    """The zero of a function by Anderson's method; None if it does not converge."""
+    from scipy.optimize import NoConvergence, anderson
+
+    try:
+        return np.asarray(anderson(change, first, M=5, f_tol=CLOSE, maxiter=MOST))
+    except (NoConvergence, ValueError, FloatingPointError):
+        return None
 
 
 def weights_at_optimum(

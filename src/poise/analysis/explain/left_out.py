@@ -13,8 +13,8 @@ from poise.core.curvature import Curvature
 from poise.core.errors import InvalidOption
 from poise.core.sensitivity import MOVED, Psi
 from poise.core.types import Floats
-from poise.ledger.run import Run
 from poise.privacy.budget import Budget, UnlearningPlan
+from poise.results import Run
 from poise.training import experiment_of, parts_in
 from poise.training.limits import with_limit
 

@@ -23,6 +23,7 @@ from poise.core.traits import (
     ChannelTraits,
     ClockTraits,
     SamplerTraits,
+    SolverTraits,
     WeightingTraits,
     traits_of,
     undeclared,
@@ -123,6 +124,14 @@ def beyond_theory(parts: Parts) -> Iterator[Remark]:
             "or use a larger sigma or epsilon"
         )
         yield Remark(f"{name_of(parts.sampler)} is biased", why, fix)
+    if traits_of(parts.solver, SolverTraits).scale_free:
+        why = (
+            "its steps do not depend on the size of the gradient, "
+            "so no closed form or bound applies"
+        )
+        yield Remark(
+            type(parts.solver).__name__, why, "use SGD() for a known objective"
+        )
     if parts.personal is not None:
         why = "every client has its own model, so no closed form or bound applies"
         yield Remark(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from poise.analysis.explain.client_gradients import cost, some_clients
+from poise.core.capabilities import samples_per_step
 from poise.core.errors import PoiseError
 from poise.core.protocols import Oracle
 from poise.core.rng import keys
@@ -60,8 +61,9 @@ def reported_losses(
     seed = composition.seed
     sizes = np.asarray(federation.sizes)
     batch = sizes
-    if solver.batch_size is not None:
-        batch = np.minimum(solver.batch_size, sizes)
+    per_step = samples_per_step(solver)
+    if per_step is not None:
+        batch = np.minimum(per_step, sizes)
     if oracle.batches:
         samples = float(
             (solver.steps_for(sizes[:1000]) * batch[:1000] + 0.7 * sizes[:1000]).mean()

@@ -10,12 +10,13 @@ import numpy as np
 
 from poise.analysis.reports import sections
 from poise.analysis.reports.bins import evenly
-from poise.analysis.reports.figures import HEAT, MOST_CLIENTS, MOST_ROUNDS, empty_figure
+from poise.analysis.reports.figures import HEAT, MOST_CLIENTS, MOST_ROUNDS
 from poise.analysis.reports.page import document, write_whole_page
 from poise.analysis.reports.plots import plot_of
 from poise.auditing.audit import Audit
 from poise.core.types import Ints
-from poise.ledger.run import Run
+from poise.results import Run
+from poise.results.drawing import empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from poise.core.types import Floats, Ints
-from poise.ledger import Run
+from poise.results import Run
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from poise.analysis.reports import sections
-from poise.analysis.reports.figures import DASHES, PALETTE, empty_figure
+from poise.analysis.reports.figures import DASHES
 from poise.analysis.reports.page import document, write_whole_page
 from poise.analysis.reports.plots import plot_of
 from poise.core.errors import LedgerError
 from poise.core.types import Floats
 from poise.ledger.files import write_whole
+from poise.ledger.foreign import read_json
+from poise.results.drawing import PALETTE, empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -107,10 +110,10 @@ def keep_explanation(
 
 def kept_explanation(folder: Path) -> KeptExplanation | None:
     """The explanation that a run folder keeps, or None."""
-    if not (folder / FILE).exists():
+    if not os.path.lexists(folder / FILE):
         return None
     try:
-        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        data = read_json(folder / FILE)
         curves = None
         if data["curves"] is not None:
             curves = _parse_curves(data["curves"])

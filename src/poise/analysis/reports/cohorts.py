@@ -11,13 +11,18 @@ from poise.analysis.reports.figures import (
     MOST_ROUNDS,
     class_colours,
     colour,
-    empty_figure,
     line_mode,
     translucent,
 )
-from poise.analysis.reports.scores import distinct_clients, measured, participations
+from poise.analysis.reports.scores import (
+    class_names,
+    distinct_clients,
+    measured,
+    participations,
+)
 from poise.core.types import Floats, Ints
-from poise.ledger import Run
+from poise.results import Run
+from poise.results.drawing import empty_figure, whole_numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
@@ -56,19 +61,20 @@ def composition_figure(
     if run.rounds > MOST_ROUNDS:
         note += f" {run.rounds} aggregations in bins of {binned.width}."
     figure = empty_figure(title, note, "aggregation", "share of the samples")
+    classes = class_names(run, shares.shape[1])
     for k, class_colour in enumerate(class_colours(shares.shape[1])):
-        hover = f"aggregation %{{x:d}}<br>class {k}: %{{y:.1%}}<extra></extra>"
+        hover = f"aggregation %{{x:d}}<br>{classes[k]}: %{{y:.1%}}<extra></extra>"
         marker = {"color": class_colour, "line": {"width": 0}}
         bar = go.Bar(
             x=binned.centres + 1,
             y=shares[:, k],
-            name=f"class {k}",
+            name=classes[k],
             marker=marker,
             hovertemplate=hover,
         )
         figure.add_trace(bar)
     figure.update_yaxes(range=[0, 1], tickformat=".0%").update_xaxes(
-        showgrid=False, tickformat="d"
+        showgrid=False, **whole_numbers(run.rounds)
     )
     return figure.update_layout(barmode="stack", bargap=0)
 
@@ -86,7 +92,8 @@ def cohort_size_figure(run: Run, title: str = "Clients of each cohort") -> Figur
     refused = np.bincount([n for n, _, _ in run.refusals], minlength=run.rounds)
     if refused.any():
         figure.add_trace(_line(shown + 1, refused[shown], "refused updates", 1))
-    return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
+    figure.update_xaxes(whole_numbers(run.rounds))
+    return figure.update_yaxes(rangemode="tozero", **whole_numbers(run.clients))
 
 
 class Staleness(NamedTuple):
@@ -128,7 +135,9 @@ def staleness_figure(run: Run, title: str = "Staleness") -> Figure:
     x = (edges[:-1] + edges[1:] - 1) / 2 + 1
     figure.add_trace(_line(x, largest, "largest", 1))
     figure.add_trace(_line(x, mean, "mean", 0))
-    return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
+    oldest = np.nanmax(largest, initial=0.0)
+    figure.update_xaxes(whole_numbers(run.rounds))
+    return figure.update_yaxes(rangemode="tozero", **whole_numbers(oldest))
 
 
 class LossQuantiles(NamedTuple):
@@ -194,7 +203,7 @@ def loss_figure(run: Run, title: str = "Loss over the clients") -> Figure | None
         )
         figure.add_trace(band)
     figure.add_trace(_line(rounds, values[:, 2], "median", 0))
-    return figure.update_xaxes(tickformat="d")
+    return figure.update_xaxes(whole_numbers(run.rounds))
 
 
 def _line(x: Floats | Ints, y: Floats | Ints, name: str, k: int) -> Scatter:

@@ -49,6 +49,11 @@ class Contrast:
         return f"{self.label} vs {self.baseline}"
 
     @property
+    def finite(self) -> bool:
+        """Whether every run of both groups has a finite score."""
+        return self.difference is not None and math.isfinite(self.difference.mean)
+
+    @property
     def finding(self) -> str:
         """The difference in words, no stronger than the evidence."""
         d = self.difference
@@ -63,12 +68,15 @@ class Contrast:
             pairing = f"paired over {d.n} seeds"
         else:
             pairing = "Welch, seeds not paired"
-        interval = (
-            f"(95 % CI {self._number(d.low)} to {self._number(d.high)}, {pairing})"
-        )
         if not d.significant:
-            return f"no significant difference in {self.score} {interval}"
-        return f"{self.score} is {size} {interval}"
+            interval = f"{self._size(d.low)} to {self._size(d.high)}"
+            words = f"no significant difference in {self.score}"
+        else:
+            # in the direction that the words name: a lower score is lower by a to b
+            ends = sorted([abs(d.low), abs(d.high)])
+            interval = " to ".join(map(self._number, ends))
+            words = f"{self.score} is {size}"
+        return f"{words} (95 % CI {interval}, {pairing})"
 
     @property
     def sentence(self) -> str:
@@ -99,6 +107,11 @@ class Comparison:
     contrasts: tuple[Contrast, ...]
 
     @property
+    def comparable(self) -> list[Contrast]:
+        """The contrasts with a finite difference; the others cannot be compared."""
+        return [c for c in self.contrasts if c.finite]
+
+    @property
     def caution(self) -> str:
         """A note on multiple comparisons; empty unless there are several intervals."""
         differences = [c.difference for c in self.contrasts if c.difference is not None]
@@ -114,8 +127,9 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """All findings, then the note on multiple comparisons."""
-        sentences = [contrast.sentence for contrast in self.contrasts]
+        """What differs, what cannot be compared, and the note on multiple comparisons."""
+        unknown = [contrast for contrast in self.contrasts if not contrast.finite]
+        sentences = [c.sentence for c in (*self.comparable, *unknown)]
         if self.caution:
             sentences.append(self.caution)
         return sentences
@@ -141,6 +155,21 @@ def compare(
     first, *others = rows = score_table(groups, targets, metric)
     names = [name for name in first.scores if name.startswith(_OUTCOMES)]
     contrasts = [_contrast(name, row, first) for row in others for name in names]
+    return Comparison(tuple(rows), tuple(contrasts))
+
+
+def pairwise(rows: Sequence[ScoreRow], score: str) -> Comparison:
+    """Compare every row with every row after it, in one score.
+
+    Args:
+        rows: the scores of the groups; of each pair, the first row is the baseline.
+        score: the name of the score.
+    """
+    contrasts = [
+        _contrast(score, row, baseline)
+        for k, baseline in enumerate(rows)
+        for row in rows[k + 1 :]
+    ]
     return Comparison(tuple(rows), tuple(contrasts))
 
 

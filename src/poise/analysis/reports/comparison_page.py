@@ -7,8 +7,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from poise.analysis.reports import sections
-from poise.analysis.reports.figures import colour, empty_figure
+from poise.analysis.reports.figures import colour
 from poise.analysis.reports.plots import plot_of
+from poise.results.drawing import empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from poise.analysis.reports.bins import evenly
-from poise.analysis.reports.estimates import estimate
+from poise.analysis.reports.estimates import estimates
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.scores import measured, spread
-from poise.core.types import Floats
-from poise.ledger import Run
-
-Axis = Literal["rounds", "time", "seconds", "bytes"]
-"""The x-axis of a curve."""
+from poise.core.types import Floats, Ints
+from poise.results import Run
+from poise.results.drawing import Axis, axis_values
 
 POINTS = 500
 """Maximum number of points of a curve."""
@@ -40,6 +37,17 @@ class Curve:
     high: Floats
     seeds: Floats
 
+    def within(self, least: float, most: float) -> Curve:
+        """The same with an interval that stays inside the range of the metric.
+
+        A mean outside that range, as of a metric of one's own, is left as it is.
+        """
+        return replace(
+            self,
+            low=np.maximum(self.low, np.minimum(least, self.mean)),
+            high=np.minimum(self.high, np.maximum(most, self.mean)),
+        )
+
     @property
     def banded(self) -> bool:
         """Whether the curve has an interval."""
@@ -54,8 +62,10 @@ def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
     that all runs cover. A metric with one value per client becomes its standard
     deviation over clients.
     """
-    lines = [_line(run, metric, against) for run in group.runs if metric in run.metrics]
-    lines = [(x, y) for x, y in lines if len(x)]
+    lines = [
+        (axis_values(run, against)[rounds - 1], values)
+        for run, rounds, values in _measured(group, metric)
+    ]
     if not lines:
         return None
     x = thinned(_common(lines, against))
@@ -76,17 +86,6 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
     return _mean_curve(x, [_exact_values(x, *line) for line in lines])
 
 
-def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time, seconds or bytes both ways at each aggregation, (R,)."""
-    if against == "time":
-        return run.times
-    if against == "seconds":
-        return np.cumsum(run.seconds)
-    if against == "bytes":
-        return np.cumsum(run.bytes_up + run.bytes_down)
-    return np.arange(1.0, run.rounds + 1)
-
-
 def thinned(x: Floats, limit: int = POINTS) -> Floats:
     """At most ``limit`` values, evenly spaced, including the first and the last.
 
@@ -96,11 +95,19 @@ def thinned(x: Floats, limit: int = POINTS) -> Floats:
     return np.asarray(x[evenly(len(x), limit)])
 
 
-def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
-    rounds, values = measured(run, metric)
-    if values.ndim > 1:
-        values = spread(values)
-    return axis_values(run, against)[rounds - 1], values
+def _measured(group: Group, metric: str) -> list[tuple[Run, Ints, Floats]]:
+    """The runs that measured a metric, when, and its values; read once per group."""
+    if metric not in group.measured:
+        found = []
+        for run in group.runs:
+            if metric in run.metrics:
+                rounds, values = measured(run, metric)
+                if values.ndim > 1:
+                    values = spread(values)
+                if len(rounds):
+                    found.append((run, rounds, values))
+        group.measured[metric] = found
+    return group.measured[metric]
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
@@ -130,9 +137,7 @@ def _mean_curve(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
         unknown = np.full(len(x), np.nan)
         mean = np.where(known, y, np.nan)
         return Curve(x, mean, low=unknown, high=unknown, seeds=known.astype(np.float64))
-    estimates = []
-    for k in range(len(x)):
-        e = estimate([float(y[k]) for y, known in lines if known[k]])
-        estimates.append((e.mean, e.low, e.high, e.n))
-    mean, low, high, seeds = np.array(estimates, dtype=np.float64).T
-    return Curve(x, mean, low=low, high=high, seeds=seeds)
+    found = estimates(
+        np.stack([y for y, _ in lines]), np.stack([known for _, known in lines])
+    )
+    return Curve(x, found.mean, low=found.low, high=found.high, seeds=found.n)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
+from poise.core.types import Floats
 
 LEVEL = 0.95
 """The confidence level of every interval in a report."""
@@ -70,6 +73,48 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, error = _mean_and_error(values)
     low, high = _interval(mean, error, len(values) - 1)
     return Estimate(mean, low, high, len(values))
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """The `estimate` at each of K points; nan where there is no interval.
+
+    Args:
+        mean: (K,)
+        low: (K,)
+        high: (K,)
+        n: (K,) number of values.
+    """
+
+    mean: Floats
+    low: Floats
+    high: Floats
+    n: Floats
+
+
+def estimates(values: Floats, known: NDArray[np.bool_]) -> Estimates:
+    """The `estimate` of each column, over the rows that are known there.
+
+    >>> known = np.array([[True, True], [True, False], [True, False]])
+    >>> e = estimates(np.array([[1.0, 1.0], [2.0, 9.0], [3.0, 9.0]]), known)
+    >>> e.mean.tolist(), e.low.round(3).tolist(), e.n.tolist()
+    ([2.0, 1.0], [-0.484, nan], [3.0, 1.0])
+    """
+    from scipy.special import stdtrit
+
+    n = known.sum(axis=0).astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        mean = np.where(known, values, 0.0).sum(axis=0) / n
+        squares = np.where(known, (values - mean) ** 2, 0.0).sum(axis=0)
+        error = np.sqrt(squares / (n - 1) / n)
+        reach = stdtrit(np.maximum(n - 1, 1.0), (1 + LEVEL) / 2) * error
+    sure = np.isfinite(mean) & np.isfinite(error) & (n > 1)
+    return Estimates(
+        mean,
+        low=np.where(sure, mean - reach, np.nan),
+        high=np.where(sure, mean + reach, np.nan),
+        n=n,
+    )
 
 
 def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:

@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poise.analysis.reports.bins import bins, evenly, heat
-from poise.analysis.reports.curves import Axis, Curve, curve, series
+from poise.analysis.reports.clock_units import time_title
+from poise.analysis.reports.curves import Curve, curve, series
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.rows import per_client
-from poise.analysis.reports.scores import participations
+from poise.analysis.reports.scores import class_names, participations
 from poise.analysis.reports.weight_shifts import departure, weights_by_trait
 from poise.analysis.reports.wording import sentence
+from poise.core.directions import bounds_of
 from poise.core.errors import InvalidOption
-from poise.ledger import Run
+from poise.results import Run
+from poise.results.drawing import (
+    AXES,
+    PALETTE,
+    Axis,
+    empty_figure,
+    legend_name,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-"""Okabe and Ito's colours [Okabe 2008] that are visible on white and on black."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -43,14 +50,6 @@ CLASSES = (
 HEAT = ((0.0, "#b7d6ea"), (0.5, "#4292c6"), (1.0, "#5e3c99"))
 """Colour scale: darker is more; every step is visible on white and on black."""
 
-AXES: dict[Axis, str] = {
-    "rounds": "aggregations",
-    "time": "simulated time (units of the clock)",
-    "seconds": "real time, spent on aggregations (seconds)",
-    "bytes": "bytes sent, both ways",
-}
-"""Titles of the x-axes of learning curves."""
-
 MOST_CLIENTS = 200
 MOST_ROUNDS = 400
 MOST_BARS = 100
@@ -67,19 +66,26 @@ def learning_curves(
             standard deviation over clients.
         against: the x-axis: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
     """
-    curves = [(group, curve(group, metric, against)) for group in groups]
-    drawn = [(group, line) for group, line in curves if line is not None]
-    if not drawn:
-        raise InvalidOption(f"no run measured {metric}")
     name = metric.replace("_", " ")
     y = name
+    least, most = bounds_of(metric)
     if per_client(groups, metric):
         name = f"{name}, standard deviation over clients"
         y = "standard deviation"
+        least, most = 0.0, np.inf
+    curves = [(group, curve(group, metric, against)) for group in groups]
+    drawn = [
+        (group, line.within(least, most)) for group, line in curves if line is not None
+    ]
+    if not drawn:
+        raise InvalidOption(f"no run measured {metric}")
     note = ""
     if any(line.banded for _, line in drawn):
         note = "Mean over seeds; the band is the 95 % confidence interval."
-    figure = empty_figure(sentence(name), note, AXES[against], y)
+    x = AXES[against]
+    if against == "time":
+        x = time_title(run for group in groups for run in group.runs)
+    figure = empty_figure(sentence(name), note, x, y)
     order = {group.label: k for k, group in enumerate(groups)}
     for group, line in drawn:
         for trace in _line_traces(
@@ -88,6 +94,8 @@ def learning_curves(
             figure.add_trace(trace)
     if against == "bytes":
         figure.update_xaxes(tickformat="~s", ticksuffix="B")
+    if against == "rounds":
+        figure.update_xaxes(whole_numbers(max(line.x[-1] for _, line in drawn)))
     return figure
 
 
@@ -125,9 +133,8 @@ def weight_map(
         f"%{{z:.4g}}<extra></extra>",
     )
     figure.add_trace(trace)
-    return figure.update_yaxes(autorange="reversed", tickformat="d").update_xaxes(
-        tickformat="d", showgrid=False
-    )
+    figure.update_yaxes(autorange="reversed", **whole_numbers(run.clients))
+    return figure.update_xaxes(showgrid=False, **whole_numbers(run.rounds))
 
 
 def weight_departure(groups: Sequence[Group]) -> Figure:
@@ -145,7 +152,10 @@ def weight_departure(groups: Sequence[Group]) -> Figure:
     for k, group in enumerate(groups):
         line = series(group, departure)
         if line is not None:
+            line = line.within(0.0, 2.0)
             figure.add_traces(_line_traces(group.label, line, k=k, against="rounds"))
+    longest = max(group.rounds for group in groups)
+    figure.update_xaxes(whole_numbers(longest))
     return figure.update_yaxes(rangemode="tozero")
 
 
@@ -169,7 +179,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
         bars = go.Bar(
             x=names,
             y=[row.weight.mean for row in rows],
-            name=escape(group.label),
+            name=legend_name(group.label),
             marker={"color": colour(k)},
             error_y={
                 "array": [row.weight.half_width or 0.0 for row in rows],
@@ -184,7 +194,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
             y=[row.base for row in rows],
             mode="markers",
             showlegend=False,
-            name=escape(group.label),
+            name=legend_name(group.label),
             offsetgroup=str(k),
             marker={"symbol": "line-ew-open", "size": 14, "color": "#6b7480"},
             hovertemplate="%{x}: base %{y:.4g}<extra>%{fullData.name}</extra>",
@@ -210,12 +220,13 @@ def class_composition(run: Run, title: str = "Classes of the clients") -> Figure
         note = f"Shows {len(shown)} of {len(counts)} clients, evenly spaced."
     figure = empty_figure(title, note, "client", "samples")
     names = [str(client) for client in shown]
+    classes = class_names(run, counts.shape[1])
     for k, colour in enumerate(class_colours(counts.shape[1])):
-        hover = f"client %{{x}}<br>class {k}: %{{y}} samples<extra></extra>"
+        hover = f"client %{{x}}<br>{classes[k]}: %{{y}} samples<extra></extra>"
         bar = go.Bar(
             x=names,
             y=counts[shown, k],
-            name=f"class {k}",
+            name=classes[k],
             marker={"color": colour},
             hovertemplate=hover,
         )
@@ -245,7 +256,7 @@ def participation(groups: Sequence[Group]) -> Figure:
         trace = go.Scatter(
             x=binned.centres,
             y=y,
-            name=escape(group.label),
+            name=legend_name(group.label),
             mode=line_mode(most, few=60),
             text=binned.labels("client"),
             line={"color": colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
@@ -253,7 +264,9 @@ def participation(groups: Sequence[Group]) -> Figure:
             "aggregations<extra>%{fullData.name}</extra>",
         )
         figure.add_trace(trace)
-    return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
+    longest = max(group.rounds for group in groups)
+    figure.update_xaxes(whole_numbers(most))
+    return figure.update_yaxes(rangemode="tozero", **whole_numbers(longest))
 
 
 def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
@@ -279,17 +292,18 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
     interval = ""
     if line.banded:
         interval = _INTERVAL
+    # the whole label, which the legend may cut; a percent sign begins a placeholder
+    whole = escape(label).replace("%", "&#37;")
     mean = go.Scatter(
         x=line.x,
         y=line.mean,
-        name=escape(label),
+        name=legend_name(label),
         mode=line_mode(len(line.x)),
         legendgroup=str(k),
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),
         line={"color": colour(k), "dash": _dash(k), "width": 2},
         marker={"size": 5},
-        hovertemplate=f"{_HOVER[against]}: "
-        f"%{{y:.4g}}{interval}<extra>%{{fullData.name}}</extra>",
+        hovertemplate=f"{_HOVER[against]}: %{{y:.4g}}{interval}<extra>{whole}</extra>",
     )
     return [*traces, mean]
 
@@ -303,47 +317,6 @@ _HOVER: dict[Axis, str] = {
 _INTERVAL = (
     "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
 )
-
-
-def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
-    """An empty figure in the style that all figures share."""
-    import plotly.graph_objects as go
-
-    axis = {
-        "automargin": True,
-        "gridcolor": "#e3e6ea",
-        "zerolinecolor": "#c9ced6",
-        "linecolor": "#c9ced6",
-    }
-    layout = {
-        "title": {
-            "text": escape(title),
-            "subtitle": {"text": escape(note)},
-            "x": 0,
-            "xref": "paper",
-        },
-        "template": "none",
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1d232b"},
-        "xaxis": {**axis, "title": {"text": x}},
-        "yaxis": {**axis, "title": {"text": y}},
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "x": 0,
-        },
-        "margin": {"l": 56, "r": 16, "t": 90, "b": 48},
-        "showlegend": True,
-        "modebar": {
-            "bgcolor": "rgba(0,0,0,0)",
-            "color": "#8a94a0",
-            "activecolor": "#0067a3",
-        },
-    }
-    return go.Figure(layout=layout)
 
 
 def _participation(run: Run, clients: int) -> np.ndarray:

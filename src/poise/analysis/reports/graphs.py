@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from poise.core.errors import LedgerError, PoiseError
 from poise.graph import SimilarityGraph
 from poise.ledger.files import write_whole
+from poise.ledger.foreign import check_regular
 
 MESSAGES = "messages"
 FINDINGS = "found"
@@ -45,6 +46,7 @@ def keep_graph(kept: KeptGraph, path: Path) -> None:
 def kept_graph(path: Path) -> KeptGraph:
     """Read a graph from a file."""
     try:
+        check_regular(path)
         with safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}
             return KeptGraph(

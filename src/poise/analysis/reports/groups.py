@@ -7,13 +7,14 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from poise.analysis.reports.wording import brief
 from poise.core.errors import InvalidOption, LedgerError
 from poise.core.slots import DEFAULTS
-from poise.ledger import Run
+from poise.core.types import Floats, Ints
+from poise.results import Run
+from poise.results.words import brief
 
 SEEDS = {"run": ("seed", "seeds"), "data": ("seed",)}
 """Keys of an experiment file that select a random sample of the same experiment."""
@@ -39,6 +40,11 @@ class Group:
     def experiment(self) -> dict[str, Any]:
         """The tables of the experiment file, without seeds."""
         return without_seeds(tables(self.runs[0]))
+
+    @cached_property
+    def measured(self) -> dict[str, list[tuple[Run, Ints, Floats]]]:
+        """What `curves` has read of each metric: runs, aggregations and values."""
+        return {}
 
     @cached_property
     def seeds(self) -> tuple[str, ...]:
@@ -90,11 +96,11 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     ]
 
 
-def tables(run: Run) -> dict[str, Any]:
+def tables(run: Run) -> Mapping[str, Any]:
     """The experiment file of a run, parsed."""
     where = run.path or "the run in memory"
     try:
-        return tomllib.loads(run.experiment)
+        return _parsed(run.experiment)
     except KeyError as error:
         raise LedgerError(f"the ledger of {where} has no experiment file") from error
     except OSError as error:
@@ -105,6 +111,12 @@ def tables(run: Run) -> dict[str, Any]:
         raise LedgerError(
             f"the experiment file of {where} is not TOML: {error}"
         ) from error
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> dict[str, Any]:
+    """The tables of an experiment file, which nobody changes."""
+    return tomllib.loads(text)
 
 
 def without_seeds(experiment: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import numpy as np
 
 from poise.analysis.reports import sections
 from poise.analysis.reports.bins import Bins, bins
-from poise.analysis.reports.figures import HEAT, PALETTE, empty_figure
+from poise.analysis.reports.figures import HEAT
 from poise.analysis.reports.page import document, write_whole_page
 from poise.analysis.reports.plots import Plot, plot_of
 from poise.core.types import Floats, Ints
 from poise.graph import SimilarityGraph
+from poise.results.drawing import PALETTE, empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure
@@ -328,6 +329,8 @@ def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{size['smallest']:,} to {size['largest']:,}, median {size['median']:g}",
         ),
     ]
+    if data.get("assumed"):
+        rows.append(("partition", data["assumed"]))
     if data["classes"] is not None:
         rows.append(
             (

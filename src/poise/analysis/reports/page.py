@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from poise.analysis.reports import sections
@@ -12,6 +10,7 @@ from poise.analysis.reports.compare import compare
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.plots import Plot, plots
 from poise.analysis.reports.style import SCRIPT, STYLE
+from poise.core.disk import write_files
 from poise.core.errors import InvalidOption, LedgerError
 from poise.ledger.files import no_room
 
@@ -46,16 +45,10 @@ def write_page(
 
 
 def write_whole_page(path: str | Path, text: str) -> Path:
-    """Write a page atomically: readers never see a partial file."""
+    """Write a page whole or not at all: readers never see a partial file."""
     target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
+        write_files({target: text.encode()})
     except OSError as error:
         hint = "choose a writable folder"
         if target.is_dir():
@@ -65,9 +58,6 @@ def write_whole_page(path: str | Path, text: str) -> Path:
         raise LedgerError(
             f"cannot write the report {target}: {error.strerror}", hint
         ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
     return target
 
 
@@ -87,6 +77,7 @@ def render_page(
         sections.findings(comparison),
         sections.what_was_run(groups),
         sections.scores(comparison.rows),
+        sections.clients(groups),
         sections.figures(drawn),
         sections.runs(groups),
         sections.experiments(groups),

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import unescape
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from poise.analysis.reports import figures
-from poise.analysis.reports.curves import Axis, axis_values, curve
+from poise.analysis.reports.clock_units import time_choice
+from poise.analysis.reports.curves import curve
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.rows import all_metrics
 from poise.analysis.reports.timelines import overlaps, timeline_figure
 from poise.analysis.reports.weight_shifts import departure, traits_of
-from poise.ledger import Run
+from poise.analysis.reports.wording import sentence
+from poise.results import Run
+from poise.results.drawing import Axis, axis_values, curve_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -65,7 +68,9 @@ def curve_plots(
         chosen = [axis for axis in axes if _worth_showing(groups, metric, axis)]
         if chosen:
             views = [figures.learning_curves(groups, metric, axis) for axis in chosen]
-            yield plot_of(views, [CHOICES[axis] for axis in chosen])
+            runs = [run for group in groups for run in group.runs]
+            names = {**CHOICES, "time": time_choice(runs)}
+            yield plot_of(views, [names[axis] for axis in chosen])
 
 
 def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -113,6 +118,22 @@ def _participation(groups: Sequence[Group]) -> Iterator[Plot]:
         yield plot_of([figures.participation(shown)], [""])
 
 
+def _clients(groups: Sequence[Group]) -> Iterator[Plot]:
+    """Every metric that is measured per client, by name, of the first seed of a group."""
+    for group in groups[:MOST_MAPS]:
+        run = group.runs[0]
+        for metric in run.metrics:
+            if not (run.is_per_client(metric) and _drawable(group)):
+                continue
+            figure = curve_figure(run, [metric], "rounds")
+            words = metric.replace("_", " ")
+            label = ""
+            if len(groups) > 1 or len(group.runs) > 1:
+                label = f": {group.label}, seed {group.seeds[0]}"
+            figure.layout.title.text = escape(f"{sentence(words)} by client{label}")
+            yield plot_of([figure], [""])
+
+
 def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
     """One figure per federation; runs on the same data share a figure."""
     owners: dict[bytes, tuple[Run, list[str]]] = {}
@@ -131,6 +152,7 @@ def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Iterator[Plot]]] = {
     "curves": curve_plots,
+    "clients": _clients,
     "departures": _departures,
     "traits": _traits,
     "weights": _weights,
@@ -145,12 +167,14 @@ def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:
     """Whether the metric has a curve, and the axis differs from the rounds."""
     if all(curve(group, metric, axis) is None for group in groups):
         return False
+    if axis == "rounds":
+        return True
     runs = [run for group in groups for run in group.runs]
     same = all(
         np.array_equal(axis_values(run, axis), axis_values(run, "rounds"))
         for run in runs
     )
-    return axis == "rounds" or not same
+    return not same
 
 
 def _drawable(group: Group) -> bool:

@@ -9,16 +9,15 @@ from functools import partial
 import numpy as np
 
 from poise.analysis.reports import scores
+from poise.analysis.reports.clock_units import in_seconds, time_choice
 from poise.analysis.reports.estimates import Estimate, estimate
 from poise.analysis.reports.groups import Group
+from poise.core.directions import PREFERRED
 from poise.core.errors import InvalidOption
-from poise.ledger import Run
+from poise.results import Run
 
 TARGETS = (0.6, 0.9)
 """Default target accuracies (R_60 and R_90)."""
-
-PREFERRED = ("accuracy", "loss", "train_accuracy", "train_loss")
-"""The metrics that come first, if the run measured them."""
 
 NOTES = {
     "half-time ": "value after half of the aggregations",
@@ -36,6 +35,13 @@ NOTES = {
     "sent to the server": "bytes sent by all clients",
     "sent to the clients": "bytes sent by the server",
     "simulated time": "time of the last aggregation, in units of the clock",
+    "seconds of the clock": (
+        "seconds that the server waited for its nodes until the last aggregation"
+    ),
+    "time of the clock": (
+        "time of the last aggregation: in seconds on nodes, in units of the clock in "
+        "simulations"
+    ),
 }
 """Explanations of scores, by the beginning of their name."""
 
@@ -167,7 +173,7 @@ def all_metrics(groups: Sequence[Group]) -> list[str]:
 def per_client(groups: Sequence[Group], metric: str) -> bool:
     """Whether a metric has one value per client."""
     having = (run for group in groups for run in group.runs if metric in run.metrics)
-    return next(having).metric(metric).ndim > 1
+    return any(run.metric(metric).ndim > 1 for run in having)
 
 
 @dataclass(frozen=True)
@@ -185,10 +191,10 @@ def _columns(
     columns: dict[str, _Column] = {}
     for name in scalar_metrics(groups):
         columns[f"final {name}"] = _Column(
-            partial(scores.final, metric=name), "", _better(name)
+            partial(scores.final, metric=name), "", _better(groups, name)
         )
     if main is not None:
-        better = _better(main)
+        better = _better(groups, main)
         columns[f"half-time {main}"] = _Column(
             partial(scores.half_time, metric=main), "", better
         )
@@ -207,13 +213,24 @@ def _columns(
         "classes per round": _Column(lambda run: _mean(scores.distinct_classes(run))),
         "sent to the server": _Column(scores.bytes_up, "bytes", "low"),
         "sent to the clients": _Column(scores.bytes_down, "bytes", "low"),
-        "simulated time": _Column(scores.simulated_time, "time", "low"),
+        **_time_column(groups),
     }
 
 
-def _better(metric: str) -> str:
-    if scores.lower_is_better(metric):
-        return "low"
+def _time_column(groups: Sequence[Group]) -> dict[str, _Column]:
+    """The time of the last aggregation: seconds where all runs are on real nodes."""
+    runs = [run for group in groups for run in group.runs]
+    name = time_choice(runs)
+    unit = "time"
+    if all(map(in_seconds, runs)):
+        unit = "seconds"
+    return {name: _Column(scores.simulated_time, unit, "low")}
+
+
+def _better(groups: Sequence[Group], metric: str) -> str:
+    for run in (run for group in groups for run in group.runs):
+        if metric in run.metrics and run.directions.lower_is_better(metric):
+            return "low"
     return "high"
 
 

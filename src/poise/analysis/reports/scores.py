@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from html import escape
 
 import numpy as np
 
 from poise.analysis.reports.groups import tables
 from poise.core.errors import InvalidOption
 from poise.core.types import Floats, Ints
-from poise.ledger import Run
-
-
-def lower_is_better(metric: str) -> bool:
-    """Whether small values of a metric are good.
-
-    >>> lower_is_better("client_loss"), lower_is_better("accuracy")
-    (True, False)
-    """
-    return metric.rsplit("_", 1)[-1] in {"loss", "mae", "mse", "error", "perplexity"}
+from poise.results import Run
 
 
 def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
@@ -38,6 +31,8 @@ def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
     evaluated = ~np.isnan(values).reshape(len(values), -1).all(axis=1)
     if every is not None:
         evaluated |= (rounds % every == 0) | (rounds == end)
+    if run.ending:
+        evaluated |= rounds == run.rounds
     return rounds[evaluated], values[evaluated]
 
 
@@ -64,7 +59,7 @@ def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
     A loss reaches the target from above, an accuracy from below.
     """
     rounds, values = _scalar(run, metric)
-    if lower_is_better(metric):
+    if run.directions.lower_is_better(metric):
         reached = rounds[values <= target]
     else:
         reached = rounds[values >= target]
@@ -127,16 +122,22 @@ def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
 
 def participations(run: Run) -> tuple[Ints, Ints]:
     """The distinct (round, client) pairs of a run, sorted; rounds count from 0."""
-    pairs = np.unique(
-        run.contributions["round"] * run.clients + run.contributions["client"]
-    )
-    return pairs // run.clients, pairs % run.clients
+    return run.participants[:, 0], run.participants[:, 1]
 
 
 def distinct_clients(run: Run) -> Ints:
     """Number of different clients in each aggregation, (R,)."""
     rounds, _ = participations(run)
     return np.bincount(rounds, minlength=run.rounds)
+
+
+def class_names(run: Run, classes: int) -> list[str]:
+    """Names of the classes as HTML text for figures; ``class 0`` … without names."""
+    names = json.loads(run.meta.get("class names", "[]"))
+    if len(names) != classes:
+        return [f"class {k}" for k in range(classes)]
+    # a percent sign begins a placeholder in plotly's templates
+    return [escape(str(name)).replace("%", "&#37;") for name in names]
 
 
 def distinct_classes(run: Run) -> Ints | None:
@@ -149,7 +150,8 @@ def distinct_classes(run: Run) -> Ints | None:
         return None
     rounds, clients = participations(run)
     present = np.zeros((run.rounds, counts.shape[1]), dtype=bool)
-    np.logical_or.at(present, rounds, counts[clients] > 0)
+    for k, owns in enumerate((counts > 0).T):
+        present[rounds[owns[clients]], k] = True
     return np.asarray(present.sum(axis=1))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from poise.analysis.reports.client_tables import client_table
 from poise.analysis.reports.compare import Comparison
 from poise.analysis.reports.groups import Group
+from poise.analysis.reports.numbers import score_text
 from poise.analysis.reports.plots import Plot
 from poise.analysis.reports.rows import ScoreRow, score_note
 from poise.analysis.reports.tables import score_grid, terminal_notes
 from poise.analysis.reports.wording import ROLES, choices, sentence
+from poise.core.own_code import recorded_code
 
 
 def text(words: object) -> str:
@@ -50,6 +54,15 @@ def headline(title: str, groups: Sequence[Group]) -> str:
             f"Attacks that saw the updates of honest clients: {', '.join(omniscient)}."
         )
         warning += f'<p class="warning">{text(words)}</p>'
+    code = sorted(
+        {
+            f"{package} ({known})"
+            for run in runs
+            for package, known in recorded_code(run.meta).items()
+        }
+    )
+    if code:
+        warning += f"<p>{text('Code beside poise: ' + '; '.join(code) + '.')}</p>"
     return (
         f"<header>\n<h1>{text(title)}</h1>\n<p "
         f'class="lead">{text(facts)}</p>\n{warning}</header>\n'
@@ -57,19 +70,48 @@ def headline(title: str, groups: Sequence[Group]) -> str:
 
 
 def findings(comparison: Comparison) -> str:
-    """The differences between groups in words; empty for a single group."""
+    """The ranking, the differences in words, and last what cannot be compared."""
     if not comparison.contrasts:
         return ""
+    body = _ranking(comparison.rows)
     items_by_sides: dict[str, list[str]] = {}
-    for contrast in comparison.contrasts:
+    for contrast in comparison.comparable:
         item = f"<li>{text(sentence(contrast.finding))}.</li>"
         items_by_sides.setdefault(contrast.sides, []).append(item)
-    body = ""
     for sides, items in items_by_sides.items():
         body += f"<h3>{text(sides)}</h3><ul>{''.join(items)}</ul>"
+    unknown = [c.sentence for c in comparison.contrasts if not c.finite]
+    if unknown:
+        items = [f"<li>{text(words)}</li>" for words in unknown]
+        body += f"<h3>Not comparable</h3><ul>{''.join(items)}</ul>"
     if comparison.caution:
         body += f'<p class="note">{text(comparison.caution)}</p>'
     return _section("Findings", body)
+
+
+def _ranking(rows: Sequence[ScoreRow]) -> str:
+    """The groups by the first score with a better side, best first, as a list."""
+    name = next((name for name, s in rows[0].scores.items() if s.better), None)
+    if name is None:
+        return ""
+    places = []
+    for row in rows:
+        estimate = row.scores[name].estimate
+        if estimate is not None and math.isfinite(estimate.mean):
+            sign = -1 if row.scores[name].better == "high" else 1
+            places.append((sign * estimate.mean, row))
+    places.sort(key=lambda place: place[0])
+    items = [
+        f"<li><strong>{text(row.label)}</strong>: {text(score_text(row.scores[name]))}"
+        "</li>"
+        for _, row in places
+    ]
+    ranked = {row.label for _, row in places}
+    unranked = [row.label for row in rows if row.label not in ranked]
+    body = f'<h3>Ranking by {text(name)}</h3><ol class="ranking">{"".join(items)}</ol>'
+    if unranked:
+        body += f'<p class="note">Without a value: {text("; ".join(unranked))}.</p>'
+    return body
 
 
 def what_was_run(groups: Sequence[Group]) -> str:
@@ -134,6 +176,31 @@ def _score_notes(rows: Sequence[ScoreRow]) -> str:
     )
 
 
+def clients(groups: Sequence[Group]) -> str:
+    """A table of the clients of each group, by name; those that fare worst first."""
+    body = ""
+    for group in groups:
+        found = client_table(group)
+        if found is None:
+            continue
+        top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in found.heading)
+        lines = "".join(
+            f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>'
+            for first, *rest in found.lines
+        )
+        table = _table(
+            f"<caption>{text(found.note)}</caption><thead><tr>{top}</tr></thead>"
+            f"<tbody>{lines}</tbody>",
+            "scores",
+        )
+        if len(groups) > 1:
+            table = f"<h3>{text(group.label)}</h3>{table}"
+        body += table
+    if not body:
+        return ""
+    return _section("Clients", body)
+
+
 def claims(results: Sequence[tuple[str, bool, str]]) -> str:
     """The claims of a paper: text, whether the claim holds, and the measured values."""
     if not results:
@@ -150,14 +217,28 @@ def claims(results: Sequence[tuple[str, bool, str]]) -> str:
 
 
 def numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table of texts."""
+    """A section with a plain table of texts."""
+    return _section("Scores", plain_table(head, rows, kind="scores"))
+
+
+def plain_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    note: str = "",
+    kind: str = "",
+) -> str:
+    """A plain table of texts, with a note below it; ``kind`` is its style class."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
     lines = [
         f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>'
         for first, *rest in rows
     ]
-    table = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    return _section("Scores", _table(table, "scores"))
+    caption = ""
+    if note:
+        caption = f"<caption>{text(note)}</caption>"
+    body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return _table(caption + body, kind)
 
 
 def figures(drawn: Sequence[Plot]) -> str:
@@ -171,7 +252,8 @@ def figures(drawn: Sequence[Plot]) -> str:
         "not.</p></noscript>"
     )
     return _section(
-        "Figures", plain + "".join(_figure(k, plot) for k, plot in enumerate(drawn))
+        "Figures",
+        plain + "".join(figure_box(str(k), plot) for k, plot in enumerate(drawn)),
     )
 
 
@@ -189,6 +271,8 @@ def runs(groups: Sequence[Group]) -> str:
                 state = f"damaged: {run.damage}"
             else:
                 state = run.meta.get("status", "unknown")
+                if run.ending:
+                    state = f"{state} early: {run.ending}"
             cells = _cells(
                 (seed, state, run.rounds, run.meta.get("poise", "unknown"), folder)
             )
@@ -224,7 +308,8 @@ def footer(groups: Sequence[Group]) -> str:
     return f"<footer>Runs made with poise {text(', '.join(versions))}.</footer>\n"
 
 
-def _figure(k: int, plot: Plot) -> str:
+def figure_box(key: str, plot: Plot) -> str:
+    """The container of one figure, with its data; ``key`` is unique on the page."""
     data = "[" + ",".join(figure for _, figure in plot.views) + "]"
     inline = data.replace("<", "\\u003c")  # so that no tag ends the script early
     title = text(plot.title)
@@ -233,21 +318,21 @@ def _figure(k: int, plot: Plot) -> str:
         note = f'<p class="note">{text(plot.note)}</p>'
     return (
         f"<figure>\n<figcaption><h3>{title}</h3>{note}</figcaption>\n"
-        f"{_view_choice(k, plot)}"
+        f"{_view_choice(key, plot)}"
         f'<div class="canvas" role="img" aria-label="{title}" '
         f'style="height:{plot.height}px"></div>\n'
         f'<script type="application/json">{inline}</script>\n</figure>\n'
     )
 
 
-def _view_choice(k: int, plot: Plot) -> str:
+def _view_choice(key: str, plot: Plot) -> str:
     """Radio buttons that choose the view of a figure."""
     if len(plot.views) == 1:
         return ""
     buttons = ""
     for number, (name, _) in enumerate(plot.views):
         checked = " checked" if number == 0 else ""
-        button = f'<input type="radio" name="view-{k}" value="{number}"{checked}>'
+        button = f'<input type="radio" name="view-{key}" value="{number}"{checked}>'
         buttons += f"<label>{button} {text(name)}</label>"
     return f"<fieldset><legend>x-axis</legend>{buttons}</fieldset>\n"
 

@@ -43,6 +43,7 @@ td.shared { color: var(--soft); }
 .scores td, .scores thead th + th { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
 .scores thead th + th { white-space: normal; }
+section > .scroll { margin: .8rem 0 1.4rem; }
 figure { margin: 0 0 1.4rem; padding: 1rem 1rem .4rem; border: 1px solid var(--line);
   border-radius: 8px;
   background: var(--card); }

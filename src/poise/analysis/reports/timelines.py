@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poise.analysis.reports.figures import HEAT, empty_figure
+from poise.analysis.reports.clock_units import time_title
+from poise.analysis.reports.figures import HEAT
 from poise.core.types import Floats, Ints
-from poise.ledger import Run
+from poise.results import Run
+from poise.results.drawing import empty_figure, whole_numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -77,9 +79,7 @@ def timeline_figure(
         notes.append(f"Shows the first {MOST_CLIENTS} of {run.clients} clients.")
     if len(candidates) > MOST_TASKS:
         notes.append(f"Shows the {which} {MOST_TASKS} of {len(candidates)} bars.")
-    figure = empty_figure(
-        title, " ".join(notes), "simulated time (units of the clock)", "client"
-    )
+    figure = empty_figure(title, " ".join(notes), time_title([run]), "client")
     details = np.stack(
         [work.versions, work.rounds + 1, work.rounds - work.versions, work.weights],
         axis=1,
@@ -119,9 +119,8 @@ def timeline_figure(
         },
     )
     figure.add_traces([bar, key])
-    return figure.update_yaxes(autorange="reversed", tickformat="d").update_layout(
-        barmode="overlay"
-    )
+    figure.update_yaxes(autorange="reversed", **whole_numbers(run.clients))
+    return figure.update_layout(barmode="overlay")
 
 
 def _colours(shares: Floats) -> list[str]:

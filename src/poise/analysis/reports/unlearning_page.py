@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poise.analysis.reports import sections
-from poise.analysis.reports.figures import PALETTE, empty_figure
 from poise.analysis.reports.page import document, write_whole_page
 from poise.analysis.reports.plots import plot_of
 from poise.core.types import Floats
+from poise.results.drawing import PALETTE, empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -11,7 +11,7 @@ import numpy as np
 from poise.analysis.reports.estimates import Estimate, estimate
 from poise.analysis.reports.groups import Group
 from poise.core.types import Floats
-from poise.ledger import Run
+from poise.results import Run
 
 
 def departure(run: Run) -> Floats:

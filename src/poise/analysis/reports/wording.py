@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-LONGEST = 32
-"""Maximum number of characters of a value in a label."""
+from poise.results.words import HEADINGS, brief
 
 ROLES = {
     "data": "data of each client",
@@ -24,7 +23,6 @@ ROLES = {
 }
 """The sections of an experiment file, in the order of a round, and the role of each."""
 
-_HEADINGS = ("name", "model", "source")
 _QUIET = {
     "evaluate_every": 1,
     "metrics": [],
@@ -32,34 +30,6 @@ _QUIET = {
     "bad_updates": "stop",
     "backend": {"name": "local"},
 }
-
-
-def brief(value: object) -> str:
-    """A value of an experiment file, shortened for a label.
-
-    >>> brief({"name": "uniform", "m": 5}), brief([0, 1]), brief(0.1 + 0.2), brief(True)
-    ('uniform(m=5)', '[0, 1]', '0.3', 'yes')
-    """
-    if isinstance(value, Mapping):
-        heading = next((str(value[key]) for key in _HEADINGS if key in value), "")
-        options = ", ".join(
-            f"{k}={brief(v)}" for k, v in value.items() if k not in (*_HEADINGS, "slot")
-        )
-        if options:
-            return f"{heading}({options})"
-        return heading
-    if isinstance(value, list | tuple):
-        inside = ", ".join(brief(v) for v in value)
-        if not value or not all(isinstance(v, Mapping) for v in value):
-            inside = f"[{inside}]"
-        return _cut(inside)
-    if isinstance(value, bool):
-        if value:
-            return "yes"
-        return "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return _cut(str(value))
 
 
 def phrase(table: object) -> str:
@@ -74,11 +44,11 @@ def phrase(table: object) -> str:
         return "; ".join(phrase(item) for item in table) or "none"
     if not isinstance(table, Mapping):
         return brief(table)
-    heading = next((str(table[key]) for key in _HEADINGS if key in table), "")
+    heading = next((str(table[key]) for key in HEADINGS if key in table), "")
     options = [
         f"{key} = {brief(value)}"
         for key, value in table.items()
-        if key not in _HEADINGS and not (key in _QUIET and value == _QUIET[key])
+        if key not in HEADINGS and not (key in _QUIET and value == _QUIET[key])
     ]
     return ": ".join(filter(None, (heading, ", ".join(options)))) or "default"
 
@@ -103,9 +73,3 @@ def sentence(words: str) -> str:
     'Final loss is lower'
     """
     return words[:1].upper() + words[1:]
-
-
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return text[: LONGEST - 1] + "…"

@@ -11,7 +11,7 @@ from poise.analysis.reports.audit_page import write_audit
 from poise.apps.cli.terminal import console, print_json
 from poise.apps.experiments.runner import runs_in
 from poise.auditing.audit import Audit, audit
-from poise.ledger.run import Run
+from poise.results import Run
 
 MIN_ROWS = 10
 """Clients in the table if fewer are suspected."""
@@ -48,11 +48,20 @@ def as_data(name: str, run: Run, result: Audit) -> dict[str, Any]:
         "clients": run.clients,
         "alarm": result.alarm,
         "suspects": result.suspects,
+        "names": list(result.names),
         "scores": result.scores.tolist(),
         "p_values": result.p_values.tolist(),
         "why": {str(i): result.explain(i) for i in result.suspects},
         "events": [event for event in run.events if event.startswith("audit:")],
     }
+
+
+def _title(run: Run, client: int) -> str:
+    """The number of a client, and its name if it has one."""
+    names = run.client_names
+    if names and names[client]:
+        return f"{client} {names[client]}"
+    return str(client)
 
 
 def _table(run: Run, result: Audit) -> Table:
@@ -73,5 +82,5 @@ def _table(run: Run, result: Audit) -> Table:
         style = None
         if i in result.suspects:
             style = "bold"
-        table.add_row(str(i), score, p_value, evidence, style=style)
+        table.add_row(_title(run, i), score, p_value, evidence, style=style)
     return table

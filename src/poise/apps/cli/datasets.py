@@ -16,6 +16,7 @@ from rich.table import Table
 
 from poise.apps.cli.terminal import console, notes, print_json
 from poise.data import fetch, listing, verify
+from poise.data.catalogue import entry
 
 BUILT_IN = {
     "digits": "8x8 digits, ships with scikit-learn",
@@ -47,6 +48,7 @@ def show_datasets(json: bool) -> None:
 
 def fetch_dataset(name: str, json: bool) -> None:
     """Download a data set and show a progress bar."""
+    entry(name)  # an unknown name stands alone, without a bar
     columns = (
         TextColumn(name),
         BarColumn(),

@@ -7,24 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from poise.apps.cli.run import (
-    parse_seeds,
     refuse_existing_runs,
     show_runs,
     unused_folder,
 )
 from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
-from poise.apps.deploy import control, jobs
-from poise.apps.deploy.folder import make_deployment
+from poise.apps.deploy import control, jobs, membership
+from poise.apps.deploy.folder import is_deployment, make_deployment
 from poise.apps.deploy.node_checks import check_node
 from poise.apps.deploy.supervisor import run_node
 from poise.config.experiment import load
-from poise.core.errors import InvalidOption
+from poise.config.run_options import parse_seeds
+from poise.config.unlearn_request import UnlearnRequest
+from poise.core.errors import DataError, InvalidOption, require
 from poise.core.types import Record
+from poise.results import open_run
 from poise.training import federation_in
+from poise.unlearning.cost_preview import declared_by
 
 
-def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> None:
+def init(
+    folder: Path,
+    nodes: int,
+    like: Path | None,
+    host: str,
+    passphrase_file: Path | None,
+    json: bool,
+) -> None:
     """Create the folder of a deployment."""
+    passphrase = read_passphrase(passphrase_file)
     data: Mapping[str, Any] = {
         "source": "digits",
         "partition": "iid",
@@ -40,7 +51,7 @@ def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> 
                 f"use: --nodes {whole.clients}",
             )
         data = whole.spec
-    deployment = make_deployment(folder, nodes, data, host)
+    deployment = make_deployment(folder, nodes, data, host=host, passphrase=passphrase)
     if json:
         print_json(
             {
@@ -63,6 +74,62 @@ def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> 
     remark(f"start it on this machine: poise deploy up {folder}")
 
 
+def read_passphrase(file: Path | None) -> bytes | None:
+    """The first line of a file; None without a file."""
+    if file is None:
+        return None
+    try:
+        passphrase = file.read_bytes().partition(b"\n")[0].strip()
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from error
+    require(len(passphrase) > 0, f"{file}: the first line, the passphrase, is empty")
+    return passphrase
+
+
+def add_node(folder: Path, json: bool) -> None:
+    """Add a node."""
+    deployment, client = membership.add_node(folder)
+    node = deployment.node(client)
+    if json:
+        print_json({"client": client, "path": str(node)})
+        return
+    remark(f"{node}: keys and configuration of client {client}")
+    remark(f"name its data in node.toml, then start it: poise deploy node {node}")
+
+
+def revoke(folder: Path, client: int, json: bool) -> None:
+    """Take a node's key away."""
+    valid = membership.revoke(folder, client)
+    if json:
+        print_json({"client": client, "revoked": True, "before": not valid})
+        return
+    remark(f"client {client}: the key of its node is no longer valid")
+
+
+def rotate(folder: Path, client: int, json: bool) -> None:
+    """Give a node a new key."""
+    node = membership.rotate(folder, client)
+    if json:
+        print_json({"client": client, "path": str(node)})
+        return
+    remark(
+        f"client {client}: new key in {node / 'node.key'}; replace the node's old key "
+        "by it and restart the node"
+    )
+
+
+def renew(folder: Path, passphrase_file: Path | None, json: bool) -> None:
+    """Renew the server's certificate and the app's signature."""
+    membership.renew(folder, read_passphrase(passphrase_file))
+    if json:
+        print_json({"path": str(folder)})
+        return
+    remark(
+        f"{folder}: new certificate of the server; it takes effect after: "
+        f"poise deploy down {folder}, poise deploy up {folder}"
+    )
+
+
 def up(folder: Path, server_only: bool, json: bool) -> None:
     """Start a deployment."""
     deployment = control.up(folder, nodes=not server_only)
@@ -71,7 +138,7 @@ def up(folder: Path, server_only: bool, json: bool) -> None:
         return
     started = "the server is up and"
     if not server_only:
-        started = f"{deployment.nodes} nodes are up, the server"
+        started = f"{len(deployment.admitted())} nodes are up, the server"
     remark(
         f"{started} listens on {deployment.host}:{deployment.port}; logs: {deployment.logs}"
     )
@@ -142,11 +209,32 @@ def run(
     show_runs(runs, json)
 
 
-def resume(path: Path, to: Path, json: bool) -> None:
+def resume(path: Path, to: Path, go_back: bool, json: bool) -> None:
     """Resume a run of the nodes."""
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        run = jobs.resume_deployed(path, to, watching(bar, str(path), None), stop)
+        watch = watching(bar, str(path), None)
+        run = jobs.resume_deployed(path, to, watch, stop, go_back=go_back)
     show_runs([run], json)
+
+
+def revoke_unlearned(
+    run: Path, options: Mapping[str, Any], to: Path, quiet: bool
+) -> None:
+    """Unregister the nodes of the clients of a fulfilled request."""
+    if not is_deployment(to):  # the request was fulfilled before; it needs no nodes
+        remark(f"{to} is no deployment: no node was unregistered")
+        return
+    request = UnlearnRequest.of(options, declared_by(run))
+    members = open_run(run).array("members")
+    for client in request.clients:
+        number = client
+        if members is not None:
+            number = int(members[client])
+        if membership.revoke(to, number) and not quiet:
+            remark(
+                f"the node of client {client} (node-{number}) can no longer connect; "
+                f"to admit it again: poise deploy rotate {to} {number}"
+            )
 
 
 def watching(bar: Bar, label: str, rounds: int | None) -> Any:

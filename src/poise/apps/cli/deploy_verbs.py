@@ -9,6 +9,8 @@ import typer
 
 from poise.apps.cli.options import (
     AsJson,
+    Erase,
+    GoBack,
     OptionValues,
     Plan,
     Training,
@@ -23,6 +25,15 @@ deploy = typer.Typer(
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder of the deployment.")
+]
+Client = Annotated[
+    int, typer.Argument(metavar="K", help="Number of the client whose node it is.")
+]
+PassphraseFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        help="File whose first line encrypts the keys in DIR/authority; default: plain."
+    ),
 ]
 To = Annotated[Path, typer.Option(help="Folder of the deployment.")]
 
@@ -43,6 +54,7 @@ def init(
     host: Annotated[
         str, typer.Option(help="Address where the nodes reach the server.")
     ] = "127.0.0.1",
+    passphrase_file: PassphraseFile = None,
     json: AsJson = False,
 ) -> None:
     """Create a deployment folder: certificates, keys, node configuration and start scripts.
@@ -51,7 +63,48 @@ def init(
     """
     from poise.apps.cli import deploy
 
-    deploy.init(folder, nodes, like=like, host=host, json=json)
+    deploy.init(
+        folder,
+        nodes,
+        like=like,
+        host=host,
+        passphrase_file=passphrase_file,
+        json=json,
+    )
+
+
+@deploy.command("add-node")
+def add_node(folder: Folder, json: AsJson = False) -> None:
+    """Add a node to a deployment, and register its key."""
+    from poise.apps.cli import deploy
+
+    deploy.add_node(folder, json)
+
+
+@deploy.command()
+def revoke(folder: Folder, client: Client, json: AsJson = False) -> None:
+    """Unregister the key of a node: it can no longer connect."""
+    from poise.apps.cli import deploy
+
+    deploy.revoke(folder, client, json)
+
+
+@deploy.command()
+def rotate(folder: Folder, client: Client, json: AsJson = False) -> None:
+    """Give a node a new key, and unregister the old one."""
+    from poise.apps.cli import deploy
+
+    deploy.rotate(folder, client, json)
+
+
+@deploy.command()
+def renew(
+    folder: Folder, passphrase_file: PassphraseFile = None, json: AsJson = False
+) -> None:
+    """Renew the server's certificate, and sign the app again (after an update)."""
+    from poise.apps.cli import deploy
+
+    deploy.renew(folder, passphrase_file, json)
 
 
 @deploy.command()
@@ -140,12 +193,13 @@ def run(
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     to: To,
+    go_back: GoBack = False,
     json: AsJson = False,
 ) -> None:
     """Continue a stopped run of the nodes from its last good round."""
     from poise.apps.cli import deploy
 
-    deploy.resume(path, to, json)
+    deploy.resume(path, to, go_back=go_back, json=json)
 
 
 @deploy.command()
@@ -155,13 +209,23 @@ def unlearn(
     to: To,
     options: OptionValues,
     plan: Plan = False,
+    erase: Erase = False,
+    keep_nodes: Annotated[
+        bool,
+        typer.Option("--keep-nodes", help="Leave the clients' nodes registered."),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Unlearn clients of a run of the nodes: the remaining nodes retrain.
 
+    Afterwards, the nodes of the unlearned clients can no longer connect.
+
     Branches and certificates are like those of `poise unlearn`; `poise verify` checks
     them.
     """
+    from poise.apps.cli.deploy import revoke_unlearned
     from poise.apps.cli.unlearn import run_request
 
-    run_request(run, options, plan=plan, json=json, to=to)
+    run_request(run, options, plan=plan, json=json, to=to, erase=erase)
+    if not plan and not keep_nodes:
+        revoke_unlearned(run, options, to=to, quiet=json)

@@ -28,6 +28,20 @@ Training = Annotated[
 Plan = Annotated[
     bool, typer.Option("--plan", help="Only show the cost; change nothing.")
 ]
+GoBack = Annotated[
+    bool,
+    typer.Option(
+        "--go-back",
+        help="Allow to compute several recorded rounds again if files are damaged.",
+    ),
+]
+Erase = Annotated[
+    bool,
+    typer.Option(
+        "--erase",
+        help="Then delete the clients' traces, and certify what was erased.",
+    ),
+]
 
 
 @dataclass(frozen=True)

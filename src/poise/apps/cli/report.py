@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poise.apps.cli.terminal import console, print_json
-from poise.apps.experiments.runner import runs_in
-from poise.ledger.run import Run
+from poise.apps.experiments.runner import folders_in, runs_in
+from poise.apps.experiments.sweep_folder import is_sweep
+from poise.results import Run
 
 if TYPE_CHECKING:
     from poise.analysis.reports.rows import ScoreRow
@@ -38,7 +39,10 @@ def write_page_of(runs: Sequence[Run], out: Path, title: str) -> Path:
 
 
 def write_report(paths: Sequence[Path], out: Path, json: bool) -> None:
-    """Write the report page and print its path."""
+    """Write the report page of runs, or of one sweep, and print its path."""
+    if len(paths) == 1 and is_sweep(paths[0]):
+        _report_sweep(paths[0], out, json)
+        return
     runs = [run for path in paths for run in runs_in(path)]
     written = write_page_of(runs, out, "poise report")
     if json:
@@ -47,17 +51,77 @@ def write_report(paths: Sequence[Path], out: Path, json: bool) -> None:
     console.print(str(written), markup=False, highlight=False, soft_wrap=True)
 
 
+def _report_sweep(path: Path, out: Path, json: bool) -> None:
+    """Write the page of a sweep and print its path."""
+    from poise.apps.experiments.sweep_pages import write_page_of_sweep
+    from poise.apps.experiments.sweep_results import open_sweep
+
+    written = write_page_of_sweep(open_sweep(path), out)
+    if json:
+        print_json({"page": str(written), "runs": [str(r) for r in folders_in(path)]})
+        return
+    console.print(str(written), markup=False, highlight=False, soft_wrap=True)
+
+
 def show_comparison(
-    paths: Sequence[Path], targets: Sequence[float], json: bool
+    paths: Sequence[Path], targets: Sequence[float], pairwise: bool, json: bool
 ) -> None:
-    """Print scores side by side, and which differences are significant."""
+    """Print two groups side by side, or a ranking of more, and what is significant."""
     from poise.analysis.reports import compare, comparison_as_data, group_runs
+    from poise.analysis.reports.ranking import main_score, ranking_as_data
 
     runs = [run for path in paths for run in runs_in(path)]
     comparison = compare(group_runs(runs), targets=tuple(targets) or None)
+    rows = comparison.rows
+    score = main_score(rows)
     if json:
-        print_json(comparison_as_data(comparison))
+        print_json({**comparison_as_data(comparison), **ranking_as_data(rows, score)})
         return
-    _print_scores(comparison.rows)
-    for sentence in comparison.sentences:
-        console.print(sentence, markup=False, highlight=False)
+    if len(rows) <= 2 or score is None:
+        _print_scores(rows)
+        _print_lines(comparison.sentences)
+        return
+    _print_ranking(rows, score)
+    if pairwise:
+        _print_lines(_pairs(rows, score))
+    else:
+        _print_lines(["--pairwise compares every two; so does naming two experiments."])
+
+
+def _print_ranking(rows: Sequence[ScoreRow], score: str) -> None:
+    """Print the best experiments first, with the scores that fit into the terminal."""
+    from poise.analysis.reports.fitted_table import fitted_table
+    from poise.analysis.reports.ranking import ranking_heading, ranking_lines
+
+    caption = ""
+    if any(len(row.seeds) > 1 for row in rows):
+        caption = "mean ± half the width of the 95 % confidence interval over seeds"
+    fitted = fitted_table(
+        ranking_heading(rows, score),
+        ranking_lines(rows, score),
+        label=1,
+        width=console.width,
+        caption=caption,
+    )
+    console.print(fitted.table)
+    if fitted.left_out:
+        names = ", ".join(fitted.left_out)
+        console.print(
+            f"not shown at this width: {names} (--json has all)",
+            markup=False,
+            highlight=False,
+            style="dim",
+        )
+
+
+def _pairs(rows: Sequence[ScoreRow], score: str) -> list[str]:
+    """Return a sentence for every two experiments, the better one as baseline."""
+    from poise.analysis.reports.compare import pairwise
+    from poise.analysis.reports.ranking import ranked
+
+    return pairwise([rank.row for rank in ranked(rows, score)], score).sentences
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from poise.analysis.reports.numbers import number
 from poise.apps.cli.backend_options import BackendOptions
 from poise.apps.cli.report import summarise
+from poise.apps.cli.run_plan import plan_lines, plan_of
 from poise.apps.cli.terminal import Bar, print_json, remark, stoppable
 from poise.apps.experiments.runner import folders_in, run_experiment
+from poise.apps.experiments.sweep_folder import is_sweep
 from poise.config.experiment import load
-from poise.core.errors import InvalidOption, LedgerError
-from poise.ledger.run import Run
+from poise.config.run_options import parse_seeds
+from poise.core.errors import InvalidOption, LedgerError, RoundsLost
 from poise.ledger.store import DATABASE
+from poise.results import Run, open_run
 from poise.training import Composition, recorded, resume
 
 
@@ -33,11 +40,20 @@ def run_file(
     chosen = experiment.seeds
     if seeds:
         chosen = parse_seeds(seeds)
-    folder = out or unused_folder(Path("runs") / experiment.name)
+    usual = Path("runs") / experiment.name
+    folder = out or unused_folder(usual)
     refuse_existing_runs(folder, chosen)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidOption(f"--out {folder} is a file", "name a folder for the runs")
+    taken = None
+    if out is None and folder != usual:
+        taken = usual
     with stoppable(json) as stop, Bar(quiet=json) as bar:
 
         def observe(seed: int, composition: Composition) -> list[Any]:
+            if seed == chosen[0] and not json:
+                for line in plan_lines(plan_of(composition, chosen, folder, taken)):
+                    remark(line)
             return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
 
         runs = run_experiment(
@@ -74,23 +90,46 @@ def changes_of(options: Mapping[str, Any]) -> list[str]:
 
 
 def resume_runs(
-    path: Path, rounds: int | None, backend_options: BackendOptions, json: bool
+    path: Path,
+    rounds: int | None,
+    *,
+    go_back: bool,
+    backend_options: BackendOptions,
+    json: bool,
 ) -> None:
-    """Resume one run, or every unfinished run of a folder."""
+    """Resume one run, every unfinished run of a folder, or a sweep."""
+    if is_sweep(path):
+        _refuse_rounds(path, rounds)
+        from poise.apps.cli.sweep import resume_sweep
+
+        resume_sweep(path, json)
+        return
     runs = []
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         for folder in folders_in(path):
             backend = backend_options.backend_for(recorded(folder))
-            callbacks = [_progress_callback(bar, folder, rounds)]
-            runs.append(
-                resume(
-                    folder,
-                    callbacks=callbacks,
-                    stop=stop,
-                    rounds=rounds,
-                    backend=backend,
-                )
+            before = _rounds_before(folder)
+            continued = partial(
+                resume,
+                folder,
+                callbacks=[_progress_callback(bar, folder, rounds)],
+                stop=stop,
+                rounds=rounds,
+                backend=backend,
+                progress=False,  # the callback moves the bar of the command
             )
+            try:
+                run = continued(go_back=go_back)
+            except RoundsLost as error:
+                if json or not _agrees(error, bar):
+                    raise
+                run = continued(go_back=True)
+            runs.append(run)
+            if run.rounds == before and not stop():
+                remark(
+                    f"{folder} had all its {before} rounds; add more with: poise resume "
+                    f"{folder} --rounds {2 * before}"
+                )
             if stop():
                 remark(
                     f"stopped after round {runs[-1].rounds}; continue with: poise resume {folder}"
@@ -99,32 +138,33 @@ def resume_runs(
     show_runs(runs, json)
 
 
-MOST_SEEDS = 10_000
-"""The longest range of seeds of one command."""
+def _rounds_before(folder: Path) -> int | None:
+    """Return the rounds of a run; None for a ledger that the resume has to repair."""
+    try:
+        run = open_run(folder)
+    except LedgerError:
+        return None
+    rounds = run.rounds
+    run.close()
+    return rounds
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Parse a list or a range of seeds.
+def _refuse_rounds(path: Path, rounds: int | None) -> None:
+    """Raise for a number of rounds: a sweep has that of its plan."""
+    if rounds is not None:
+        raise InvalidOption(
+            f"{path} is a sweep: it ends after the rounds of its plan",
+            "resume single runs with --rounds, or begin a sweep with more rounds",
+        )
 
-    >>> parse_seeds("0..2"), parse_seeds("1,5")
-    ([0, 1, 2], [1, 5])
-    """
-    if match := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text):
-        first, last = map(int, match.groups())
-        if last - first >= MOST_SEEDS:
-            raise InvalidOption(
-                f"--seeds {text} is {last - first + 1} runs",
-                f"name at most {MOST_SEEDS} seeds",
-            )
-        if first <= last:
-            return list(range(first, last + 1))
-    elif re.fullmatch(r"\d{1,18}(,\d{1,18})*", text):
-        seeds = [int(s) for s in text.split(",")]
-        if len(set(seeds)) == len(seeds):
-            return seeds
-    raise InvalidOption(
-        f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5"
-    )
+
+def _agrees(error: RoundsLost, bar: Bar) -> bool:
+    """Ask whether to compute recorded rounds again; no without a terminal."""
+    if not sys.stdin.isatty():
+        return False
+    lost = error.recorded - error.kept
+    with bar.paused():
+        return typer.confirm(f"{error.message}\nCompute {lost} rounds again?", err=True)
 
 
 def _progress_callback(bar: Bar, folder: Path, rounds: int | None) -> Any:
@@ -159,12 +199,16 @@ def show_runs(runs: list[Run], json: bool) -> None:
     if json:
         print_json({"runs": [run_as_data(run) for run in runs]})
         return
-    summarise(runs)
+    measured = [run for run in runs if run.rounds]
+    if measured:
+        summarise(measured)
     for run in runs:
         remark(str(run.path))
+        if run.ending:
+            remark(f"  ended early after round {run.rounds}: {run.ending}")
         if run.meta["status"] == "diverged":
             remark(f"  {_divergence(run)}")
-        if run.meta.get("keep") == "unlearnable":
+        if run.rounds and run.meta.get("keep") == "unlearnable":
             remark(_kept_models(run))
 
 
@@ -177,7 +221,9 @@ def _kept_models(run: Run) -> str:
     """How many models the run keeps for unlearning requests, and their size on disk."""
     files = [run.model_file(n) for n in run.kept]
     size = sum(file.stat().st_size for file in files if file is not None)
-    return f"  {len(files)} models kept for unlearning requests, {size / 2**20:.1f} MiB"
+    return (
+        f"  {len(files)} models kept for unlearning requests, {number(size, 'bytes')}"
+    )
 
 
 def run_as_data(run: Run) -> dict[str, Any]:
@@ -189,6 +235,7 @@ def run_as_data(run: Run) -> dict[str, Any]:
         "path": str(run.path),
         "seed": int(run.meta["seed"]),
         "status": run.meta["status"],
+        "ending": run.ending,
         "rounds": run.rounds,
         "final": final,
         "digest": run.digest,

@@ -9,10 +9,13 @@ from typing import Any
 from rich.table import Table
 
 from poise.apps.cli.backend_options import BackendOptions
-from poise.apps.cli.run import parse_seeds, unused_folder
+from poise.apps.cli.run import unused_folder
 from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
+from poise.apps.cli.unlearn import with_numbers
 from poise.config.experiment import load
+from poise.config.run_options import parse_seeds
 from poise.config.unlearn_request import UnlearnRequest
+from poise.core.errors import require
 from poise.training import compose
 from poise.unlearning.request import checked_clients
 from poise.unlearning.shard_requests import UnlearnedShards, fulfil_shards
@@ -93,10 +96,20 @@ def _accuracy(ensemble: ShardEnsemble) -> float | None:
     return ensemble.accuracy()
 
 
+def refuse_erasing_shards(erase: bool) -> None:
+    """Raise for ``--erase``, which does not apply to ensembles."""
+    require(
+        not erase,
+        "--erase does not apply to ensembles of shards",
+        "delete the folders of the shards that you no longer need",
+    )
+
+
 def request_shards(
     path: Path, options: Mapping[str, Any], *, plan: bool, json: bool
 ) -> None:
     """Unlearn clients of an ensemble, or show the cost."""
+    options = with_numbers(path, options)
     request = UnlearnRequest.of(options)
     ensemble = ensemble_in(path, request.method)
     clients = checked_clients(request.clients, ensemble.clients, ensemble.unlearned)

@@ -13,21 +13,13 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from poise.core.types import Record
+from poise.core.progress import Bar, notes
 
 INTERRUPTED = 130  # exit code after Ctrl-C
+SAVED = "the run is saved; `poise resume` continues it"
 
 console = Console()
-notes = Console(stderr=True)  # progress and messages go to stderr, results to stdout
 
 
 def remark(text: str) -> None:
@@ -38,7 +30,8 @@ def remark(text: str) -> None:
 class StopFlag:
     """A flag that Ctrl-C sets; a second Ctrl-C ends the process at once.
 
-    Ending at once is safe: the ledger keeps all finished rounds.
+    Ending at once is safe: the ledger keeps the finished rounds, and a resumed run
+    computes those of the last moment again.
     """
 
     def __init__(self, json: bool) -> None:
@@ -53,11 +46,9 @@ class StopFlag:
         """Handle SIGINT."""
         if self.raised:
             notes.show_cursor()
-            remark("stopped; all finished rounds are saved")
+            remark(f"stopped; {SAVED}")
             if self._json:
-                print_json(
-                    {"error": "stopped", "hint": "all finished rounds are saved"}
-                )
+                print_json({"error": "stopped", "hint": SAVED})
             sys.stdout.flush()
             # a normal exit would wait for workers in the middle of a round
             os._exit(INTERRUPTED)
@@ -74,50 +65,6 @@ def stoppable(json: bool) -> Iterator[StopFlag]:
         yield flag
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class Bar:
-    """A progress bar that shows the latest metrics and the remaining time."""
-
-    def __init__(self, quiet: bool) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[score]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self._progress = Progress(*columns, console=notes, disable=quiet)
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._progress.tasks:
-            self._progress.stop()
-
-    def observer(self, label: str, rounds: int | None) -> Any:
-        """A callback that advances the bar of one run after each round."""
-        self._progress.start()
-        task = self._progress.add_task(label, total=rounds, score="")
-
-        def observe(record: Record) -> None:
-            scores = [
-                f"{k} {v:.3f}"
-                for k, v in record.metrics.items()
-                if isinstance(v, float)
-            ]
-            self._progress.update(task, completed=record.index + 1)
-            if scores:
-                self._progress.update(task, score="  ".join(scores))
-
-        return observe
-
-    def counter(self, label: str, total: int) -> Any:
-        """A callback that advances a new bar by one."""
-        task = self._progress.add_task(label, total=total, score="")
-        return lambda: self._progress.advance(task)
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -137,3 +84,14 @@ def _plain(value: object) -> Any:
     if isinstance(value, str | int | float | bool | None):
         return value
     return str(value)
+
+
+__all__ = [
+    "Bar",
+    "StopFlag",
+    "console",
+    "notes",
+    "print_json",
+    "remark",
+    "stoppable",
+]

@@ -24,13 +24,14 @@ def ui(
     host: Annotated[
         str,
         typer.Option(
-            help="Address to listen on; other machines can read a non-loopback address."
+            help="Address to listen on; other machines can reach a non-loopback address."
         ),
     ] = "127.0.0.1",
     deployment: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of a deployment whose nodes may unlearn clients; repeatable."
+            help="Folder of a deployment: shows its nodes, and lets requests to "
+            "unlearn clients reach them; repeatable."
         ),
     ] = None,
 ) -> None:
@@ -46,7 +47,7 @@ def ui(
         import uvicorn
 
         from poise.apps.ui.app import create_app
-        from poise.apps.ui.guard import LOOPBACK, Keys
+        from poise.apps.ui.guard import LOOPBACK, TOKEN, Keys
         from poise.apps.ui.views.drawing import warm_up
     except ImportError as error:
         raise InvalidOption(
@@ -65,12 +66,12 @@ def ui(
     address = host
     if ":" in host:
         address = f"[{host}]"
-    remark(f"console of {runs}: http://{address}:{listener.getsockname()[1]}/")
-    remark(f"token for actions (shown once): {keys.token}")
+    home = f"http://{address}:{listener.getsockname()[1]}/"
+    remark(f"console of {runs}: {home}?{TOKEN}={keys.token}")
     if host not in LOOPBACK:
         remark(
-            f"warning: anyone who can reach {host} can read these runs; the connection is not "
-            "encrypted"
+            f"warning: other machines can reach {host}, and the connection is not "
+            "encrypted: who listens to it can read these runs and the token"
         )
     threading.Thread(target=warm_up, daemon=True).start()
     app = create_app(runs, keys, host=host, deployments=deployment or [])

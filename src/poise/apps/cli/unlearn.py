@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,22 @@ from rich.table import Table
 from poise.analysis.reports.unlearning_page import write_unlearning
 from poise.apps.cli.deploy import watching
 from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
+from poise.apps.deploy.erasure import erase_deployed
 from poise.apps.deploy.jobs import unlearn_deployed
 from poise.apps.experiments.unlearning_pages import unlearning_histories
 from poise.config.unlearn_request import UnlearnRequest
-from poise.ledger.run import open_run
+from poise.core.client_names import numbers_in
+from poise.core.objects import import_module, use_folders
+from poise.core.own_code import recorded_code
+from poise.ledger.store import begun
+from poise.results import open_run
+from poise.training import experiment_of, use_code
 from poise.unlearning.cost_preview import Preview, declared_by, preview
+from poise.unlearning.erasure import erase as erase_run
+from poise.unlearning.erasure import finish_erasure
 from poise.unlearning.fulfilment import Unlearned, fulfil, fulfilled
 from poise.unlearning.histories import Histories
+from poise.unlearning.named_clients import trained_clients
 from poise.unlearning.verification import verify
 
 
@@ -28,27 +37,54 @@ def run_request(
     plan: bool,
     json: bool,
     to: Path | None = None,
+    erase: bool = False,
 ) -> None:
     """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given.
 
     A refused request prints only its error. A request that was made before shows its
     certificate.
     """
+    options = with_numbers(path, options)
     request = UnlearnRequest.of(options, declared_by(path))
     out = None if request.out is None else Path(request.out)
     command = f"poise unlearn {path}"
     if to is not None:
         command = f"poise deploy unlearn {path} --to {to}"
     command = f"{command} --clients {options['clients']} …"
+    if erase and finish_erasure(path, out):
+        remark("finished the erasure that an interrupted command began")
     unlearned = fulfilled(path, request)
     if unlearned is None:
+        use_code(experiment_of(open_run(path)))
         cost = _cost(path, request)
         if plan:
             _show_cost(cost, json)
             return
         sentence = "" if json else _cost_sentence(cost, request)
         unlearned = _retrain(path, request, to=to, sentence=sentence)
+    if erase and unlearned.certificate:
+        unlearned = _erased(unlearned, path, out=out, to=to)
     _show_result(unlearned, path, out=out, command=command, json=json)
+
+
+def with_numbers(path: Path, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a request, with numbers for the names of clients."""
+    known = trained_clients(path)
+    text = numbers_in(str(options["clients"]), known.total, known.names)
+    return {**options, "clients": text}
+
+
+def _erased(
+    unlearned: Unlearned, path: Path, *, out: Path | None, to: Path | None
+) -> Unlearned:
+    """Erase the traces of the clients, on the nodes of a deployment too."""
+    nodes: list[str] = []
+    if to is not None:
+        nodes = erase_deployed(to, unlearned.certificate["forgotten so far"])
+    unlearned.run.close()
+    document = erase_run(path, out, nodes)
+    assert unlearned.path is not None
+    return replace(unlearned, run=open_run(unlearned.path.parent), certificate=document)
 
 
 def _cost(path: Path, request: UnlearnRequest) -> Preview:
@@ -173,6 +209,11 @@ def _result_table(document: dict[str, Any]) -> Table:
     for name, value in _guarantee_rows(document):
         table.add_row(name, value)
     table.add_row("restart", f"branch {restart['branch']}, round {restart['round']}")
+    erasure = document.get("erasure")
+    if erasure is not None:
+        table.add_row("erased files", str(len(erasure["erased"])))
+        for item in (*erasure["nodes"], *(stay["item"] for stay in erasure["stays"])):
+            table.add_row("nodes" if item in erasure["nodes"] else "stays", item)
     missed = "" if result["target reached"] else ", target not reached"
     table.add_row("rounds", f"{result['rounds']}{missed}")
     table.add_row(
@@ -223,12 +264,42 @@ def _number(value: float | None) -> str:
     return f"{value:.4f}"
 
 
-def verify_certificate(certificate: Path, training: Path | None, json: bool) -> None:
+def import_parts(modules: list[str]) -> None:
+    """Import modules of the user that declare parts, also from the current folder."""
+    if modules:
+        use_folders([Path.cwd()])
+    for module in modules:
+        import_module(module)
+
+
+def verify_certificate(
+    certificate: Path,
+    training: Path | None,
+    public_keys: list[Path],
+    *,
+    nodes: Path | None,
+    json: bool,
+) -> None:
     """Check a certificate against its run, and print every check."""
-    checks = verify(certificate, training)
+    checks = verify(certificate, training, public_keys, nodes)
+    code = _code_of_branch(certificate)
     if json:
-        print_json({"holds": True, "checks": [check.label for check in checks]})
+        labels = [check.label for check in checks]
+        print_json({"holds": True, "checks": labels, "code": code})
         return
+    for package, known in code.items():
+        console.print(f"code  {package}, {known}", markup=False, highlight=False)
     for check in checks:
-        console.print(f"ok  {check.label}", markup=False, highlight=False)
+        line = f"ok  {check.label}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print("the certificate holds")
+
+
+def _code_of_branch(certificate: Path) -> dict[str, str]:
+    """The users' code of the certified branch, by package, as its ledger records it."""
+    if not begun(certificate.parent):
+        return {}
+    run = open_run(certificate.parent)
+    code = {name: str(known) for name, known in recorded_code(run.meta).items()}
+    run.close()
+    return code

@@ -7,7 +7,7 @@ import ipaddress
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poise.core.errors import DataError, InvalidOption
 
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-DAYS = 365  # validity of the certificates
+DAYS = 365  # validity of the server's certificate
+LONG = 3650  # validity of authorities and of node-local certificates
+
+CA_KEY = "ca.key"  # the key of the deployment's authority
+APP_KEY = "app.key"  # the key that signs the deployment's app
 
 
 def check_installed() -> None:
@@ -28,38 +32,78 @@ def check_installed() -> None:
         ) from error
 
 
-def make_certificates(
-    authority: Path, leaves: Iterable[Path], hosts: Iterable[str]
-) -> None:
-    """Create a certificate authority, and a certificate for each folder in ``leaves``.
+def make_authority(folder: Path, public: Path, passphrase: bytes | None) -> None:
+    """Create the authority of a deployment and the key that signs its app.
 
-    Writes ``ca.crt`` into ``authority``, and ``ca.crt``, ``tls.pem`` and ``tls.key``
-    into each leaf. The authority's own key is not stored, so nobody can sign another
-    certificate with it.
+    Writes both keys into ``folder``, encrypted if there is a passphrase, and
+    ``ca.crt`` and ``app.pub`` into ``public``.
     """
     check_installed()
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = _new_key()
-    issuer = _name("poise deployment")
-    final = x509.BasicConstraints(ca=False, path_length=None)
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-    root = _builder(issuer, issuer, key).add_extension(
-        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    _write(public / "ca.crt", _pem(_sign_authority("poise deployment", key)))
+    signer = Ed25519PrivateKey.generate()
+    _write(folder / CA_KEY, _private_pem(key, passphrase), 0o600)
+    _write(folder / APP_KEY, _private_pem(signer, passphrase), 0o600)
+    text = signer.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
-    anchor = _pem(root.sign(key, hashes.SHA256()))
-    _write(authority / "ca.crt", anchor)
-    for folder in leaves:
-        leaf_key = _new_key()
-        leaf = _builder(issuer, _name(folder.name), leaf_key)
-        leaf = leaf.add_extension(final, critical=True).add_extension(
-            names, critical=False
-        )
-        _write(folder / "tls.pem", _pem(leaf.sign(key, hashes.SHA256())))
-        _write_key(folder / "tls.key", leaf_key)
-        if folder != authority:
-            _write(folder / "ca.crt", anchor)
+    _write(public / "app.pub", text)
+
+
+def make_server_certificate(
+    folder: Path, hosts: Iterable[str], authority: Path, passphrase: bytes | None
+) -> None:
+    """Write ``tls.pem`` and ``tls.key`` of the server, signed by the authority.
+
+    ``folder`` holds ``ca.crt``. The authority signs nothing but these certificates.
+    """
+    from cryptography import x509
+
+    issuer_key = load_private(authority / CA_KEY, passphrase)
+    issuer = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()).subject
+    _write_leaf(folder, issuer, issuer_key, common="poise server", hosts=hosts)
+
+
+def make_local_certificate(folder: Path) -> None:
+    """Write the certificate of a node's local port, from an authority of its own.
+
+    Writes ``local.crt`` (the authority), ``tls.pem`` and ``tls.key``. The authority's
+    key is not stored, and nobody but the node's own processes trusts the authority:
+    a node cannot pose as the server.
+    """
+    check_installed()
+    key = _new_key()
+    authority = _sign_authority(f"poise {folder.name} local", key)
+    _write(folder / "local.crt", _pem(authority))
+    _write_leaf(
+        folder,
+        authority.subject,
+        key,
+        common=f"{folder.name} local",
+        hosts=["127.0.0.1"],
+        days=LONG,
+    )
+
+
+def load_private(file: Path, passphrase: bytes | None) -> Any:
+    """Load a key of the authority; errors name the file and what to do."""
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        return serialization.load_pem_private_key(file.read_bytes(), passphrase)
+    except OSError as error:
+        raise DataError(
+            f"cannot read {file}: {error.strerror}",
+            "bring the folder `authority` back while you change the deployment",
+        ) from error
+    except (TypeError, ValueError):
+        raise InvalidOption(
+            f"{file}: the passphrase is missing, wrong or not needed",
+            "give the file of the passphrase that init got: --passphrase-file FILE",
+        ) from None
 
 
 def make_node_key(folder: Path) -> None:
@@ -92,6 +136,22 @@ def check_key(file: Path) -> None:
         ) from None
 
 
+def expiry(file: Path) -> float | None:
+    """The end of a certificate in seconds since 1970; None if there is no such file."""
+    check_installed()
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except OSError:
+        return None
+    except ValueError as error:
+        raise DataError(
+            f"{file} is not a certificate", "poise deploy renew DIR writes a new one"
+        ) from error
+    return certificate.not_valid_after_utc.timestamp()
+
+
 def _new_key() -> EllipticCurvePrivateKey:
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -113,15 +173,65 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
+def _sign_authority(name: str, key: EllipticCurvePrivateKey) -> x509.Certificate:
+    """A certificate authority that may sign leaves only."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    builder = _builder(_name(name), _name(name), key, LONG).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    return builder.sign(key, hashes.SHA256())
+
+
+def _write_leaf(
+    folder: Path,
+    issuer: x509.Name,
+    issuer_key: Any,
+    common: str,
+    hosts: Iterable[str],
+    days: int = DAYS,
+) -> None:
+    """Write a certificate that is valid only for a server at these hosts."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    key = _new_key()
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    leaf = (
+        _builder(issuer, _name(common), key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=False)
+        .add_extension(names, critical=False)
+    )
+    _write(folder / "tls.pem", _pem(leaf.sign(issuer_key, hashes.SHA256())))
+    _write_key(folder / "tls.key", key)
+
+
+def _private_pem(key: Any, passphrase: bytes | None) -> bytes:
+    """A private key in PKCS8, encrypted if there is a passphrase."""
+    from cryptography.hazmat.primitives import serialization
+
+    encryption: Any = serialization.NoEncryption()
+    if passphrase is not None:
+        encryption = serialization.BestAvailableEncryption(passphrase)
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
+    return pem
+
+
 def _builder(
-    issuer: x509.Name, subject: x509.Name, key: EllipticCurvePrivateKey
+    issuer: x509.Name, subject: x509.Name, key: EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:
-    """The builder of a certificate that is valid for `DAYS` days."""
+    """The builder of a certificate that is valid for some days from now."""
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.UTC)
     start = now - datetime.timedelta(hours=1)
-    end = now + datetime.timedelta(DAYS)
+    end = now + datetime.timedelta(days)
     builder = x509.CertificateBuilder(
         issuer, subject, key.public_key(), x509.random_serial_number()
     )
@@ -148,8 +258,11 @@ def _write_key(file: Path, key: EllipticCurvePrivateKey) -> None:
 
 
 def _write(file: Path, content: bytes, mode: int = 0o644) -> None:
-    """Create a file with its final permissions from the start."""
+    """Write a file with its final permissions from the start, and replace an old one."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.unlink(missing_ok=True)
     with os.fdopen(
-        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
     ) as stream:
         stream.write(content)
+    draft.replace(file)

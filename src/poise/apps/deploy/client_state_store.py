@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from poise.backends.flower.reply_table import NO_VERSION
+from poise.core.disk import write_files
 from poise.core.errors import UpdateRefused
 
 SPARE = (
@@ -64,11 +65,8 @@ class ClientStateStore:
             return
         file = self._file(run, version)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = file.with_suffix(".new")
-        draft.write_bytes(
-            save({name: tensor.contiguous() for name, tensor in state.items()})
-        )
-        draft.replace(file)
+        content = save({name: tensor.contiguous() for name, tensor in state.items()})
+        write_files({file: content})
         stored = sorted(int(f.stem) for f in file.parent.glob("*.safetensors"))
         before = [v for v in stored if v < used]
         unused = [v for v in stored if used < v < version]

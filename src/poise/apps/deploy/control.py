@@ -39,7 +39,7 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
     deadline = time.monotonic() + seconds
     ports = []
     if nodes:
-        for client in range(deployment.nodes):
+        for client in deployment.admitted():
             ports.append(read_toml(deployment.node(client) / "node.toml")["port"])
     while deployment.state().get("status") != "up" or not all(map(listening, ports)):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -63,6 +63,7 @@ def _prepare(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
     """The deployment, checked not to be up, and the command of its supervisor."""
     deployment = open_deployment(path)
     program("flower-superlink")
+    deployment.require_guard()
     if running(deployment):
         raise InvalidOption(
             f"{deployment.path} is already up", f"poise deploy status {path}"
@@ -91,6 +92,7 @@ def status(path: str | Path) -> dict[str, Any]:
         statuses = {int(node["node-id"]): node["status"] for node in listed}
         for client, node_id in sorted(deployment.registered().items()):
             nodes[client] = statuses.get(node_id, "unknown")
+        nodes |= dict.fromkeys(deployment.changes()["revoked"], "revoked")
     return {
         "path": str(deployment.path),
         "status": state.get("status", "down"),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import importlib.util
-import math
 import sys
 import traceback
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -20,43 +16,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.errors import DataError, InvalidOption, require
+from poise.core.labels import IGNORED
+from poise.core.trees import leaves
+from poise.data.own.loading import read_members
+from poise.data.sources.inputs import Features, feature_arrays
+from poise.data.sources.targets import Classes, label_array
 
-ArrayPair = tuple[NDArray[Any], NDArray[Any]]  # features and labels
+ArrayPair = tuple[Features, NDArray[Any]]  # features and labels
 
-# cells that stand for a missing value
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
+READ = (".csv", ".npz", ".parquet")
 FILL = (
     "fill or remove these rows, or prepare the data in a function: callable = "
     "'module:function'"
 )
 
 
-def read_arrays(file: Path, label: str, classes: int) -> ArrayPair:
-    """Features and labels from a file.
+def read_arrays(
+    file: Path,
+    label: str,
+    classes: Classes,
+    options: Mapping[str, Any] | None = None,
+) -> ArrayPair:
+    """Features and labels from a file, by the readers of `poise.federation`.
 
-    Labels are integers if there are ``classes``, floats otherwise.
+    Labels are integers if there are ``classes``, floats otherwise. Columns of texts
+    need ``options["categories"]``: all nodes must encode them in the same way. An
+    ``.npz`` may hold several inputs: ``x0``, ``x1``, … for a tuple, any other names for
+    a dict.
     """
-    readers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
-    if file.suffix not in readers:
+    if file.suffix not in READ:
         raise InvalidOption(
-            f"{file}: unknown file type {file.suffix!r}", f"known: {', '.join(readers)}"
+            f"{file}: unknown file type {file.suffix!r}", f"known: {', '.join(READ)}"
         )
-    try:
-        x, y = readers[file.suffix](file, label)
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        csv.Error,
-    ) as error:
-        raise DataError(f"{file} cannot be read as data: {error}") from error
-    return _check_arrays(str(file), x, y=y, classes=classes)
+    if not file.is_file():
+        raise DataError(f"{file} cannot be read as data: no such file")
+    columns = dict(options or {})
+    if file.suffix != ".npz":
+        columns |= {"label": label, "closed": True}
+    (found,) = read_members([file], columns)
+    return _check_arrays(str(file), found.x, y=found.y, classes=classes)
 
 
 def call_function(
-    name: str, options: Mapping[str, Any], folder: Path, classes: int
+    name: str, options: Mapping[str, Any], folder: Path, classes: Classes
 ) -> ArrayPair:
     """Features and labels from ``module:function``, called with ``options``.
 
@@ -88,9 +90,9 @@ def call_function(
             "return two arrays: (x, y)",
         )
     try:
-        x = np.asarray(result[0])
-        y = np.asarray(result[1])
-    except ValueError as error:
+        y = label_array(result[1], "y")
+        x = feature_arrays(result[0], len(y), "x")
+    except (InvalidOption, TypeError) as error:
         raise DataError(
             f"callable {name} returned rows of different lengths: {error}"
         ) from error
@@ -98,139 +100,39 @@ def call_function(
 
 
 def _check_arrays(
-    name: str, x: NDArray[Any], y: NDArray[Any], classes: int
+    name: str, x: Features, y: NDArray[Any], classes: Classes
 ) -> ArrayPair:
     """The arrays in the types that models need; errors name the row."""
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or x.size == 0:
-        raise DataError(
-            f"{name}: x has shape {list(x.shape)} and y {list(y.shape)}",
-            "x must be (n, …) and y (n,)",
-        )
-    for array_name, values in (("x", x), ("y", y)):
+    least = 2 if isinstance(x, np.ndarray) else 1
+    for part in leaves(x):
+        if part.ndim < least or y.ndim < 1 or len(part) != len(y) or part.size == 0:
+            raise DataError(
+                f"{name}: x has shape {list(part.shape)} and y {list(y.shape)}",
+                "x must be (n, …) and y (n,) or (n, …)",
+            )
+    for array_name, values in (*(("x", part) for part in leaves(x)), ("y", y)):
+        if array_name == "y" and not isinstance(classes, int):
+            continue  # the federation checks the names
         if values.dtype.kind not in "biuf":
             raise DataError(f"{name}: {array_name} must be numbers, not {values.dtype}")
         bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
         if bad.any():
             row = int(np.argmax(bad))
             raise DataError(f"{name}: {array_name} is not finite in row {row}", FILL)
+    if not isinstance(classes, int):  # names: the federation numbers the texts
+        return x, y
     if not classes:
         return x, y.astype(np.float64)
     wrong = (y != np.floor(y)) | (y < 0) | (y >= classes)
+    if y.ndim > 1:
+        wrong &= y != IGNORED
     if wrong.any():
-        row = int(np.argmax(wrong))
+        row = int(np.argmax(wrong.reshape(len(y), -1).any(axis=1)))
         raise DataError(
-            f"{name}: the label in row {row} is {y[row]:g}",
+            f"{name}: the label in row {row} is {y[wrong][0]:g}",
             f"with classes = {classes}: 0 to {classes - 1}",
         )
     return x, y.astype(np.int64)
-
-
-def _csv(file: Path, label: str) -> ArrayPair:
-    """A table with a header, read cell by cell; errors name line and column."""
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        lines = csv.reader(stream, strict=True)
-        names = [cell.strip() for cell in next(lines, [])]
-        features = _feature_columns(file, names, label)
-        rows = [
-            _parse_row(cells, names, file=file, line=lines.line_num)
-            for cells in lines
-            if cells
-        ]
-    if not rows:
-        raise DataError(f"{file} has a header but no rows")
-    table = np.array(rows, dtype=np.float64)
-    return table[:, features], table[:, names.index(label)]
-
-
-def _feature_columns(file: Path, names: Sequence[str], label: str) -> list[int]:
-    """The indices of all columns except the label's."""
-    if label not in names:
-        raise DataError(
-            f"{file} has no column {label!r}",
-            f"columns: {', '.join(names)}; label = … names the column of the labels",
-        )
-    if "" in names:
-        raise DataError(f"{file} has a column without a name")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(
-            f"{file}: {names.count(twice[0])} columns have the name {twice[0]!r}"
-        )
-    if len(names) < 2:
-        raise DataError(f"{file} has no columns except {label!r}")
-    return [k for k, name in enumerate(names) if name != label]
-
-
-def _parse_row(
-    cells: Sequence[str], names: Sequence[str], file: Path, line: int
-) -> list[float]:
-    """The numbers of one line."""
-    if len(cells) != len(names):
-        raise DataError(
-            f"{file}, line {line}: {len(cells)} values for {len(names)} columns"
-        )
-    numbers = []
-    for name, cell in zip(names, cells, strict=True):
-        text = cell.strip()
-        if text.lower() in MISSING:
-            raise DataError(f"{file}, line {line}, column {name!r}: no value", FILL)
-        try:
-            value = float(text.replace("_", "?"))  # Python accepts 1_000 as a number
-        except ValueError:
-            if len(text) > 40:
-                text = f"{text[:37]}..."
-            raise DataError(
-                f"{file}, line {line}, column {name!r}: {text!r} is not a number"
-            ) from None
-        if not math.isfinite(value):
-            raise DataError(
-                f"{file}, line {line}, column {name!r}: {text} is not finite", FILL
-            )
-        numbers.append(value)
-    return numbers
-
-
-def _npz(file: Path, label: str) -> ArrayPair:
-    with (
-        file.open("rb") as stream,
-        np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive,
-    ):
-        absent = sorted({"x", "y"} - set(archive.files))
-        if absent:
-            raise DataError(
-                f"{file} has no array {absent[0]!r}",
-                f"arrays: {', '.join(archive.files)}",
-            )
-        return archive["x"], archive["y"]
-
-
-def _parquet(file: Path, label: str) -> ArrayPair:
-    """A table of numbers, column by column."""
-    try:
-        from pyarrow import ArrowException, parquet, types
-    except ImportError as error:
-        raise InvalidOption(
-            f"{file}: parquet files need pyarrow", "pip install 'poise[parquet]'"
-        ) from error
-    try:
-        table = parquet.ParquetFile(file).read()
-    except ArrowException as error:
-        raise DataError(f"{file} cannot be read as data: {error}") from error
-    names = list(table.column_names)
-    features = _feature_columns(file, names, label)
-    columns = []
-    for name, column in zip(names, table.columns, strict=True):
-        is_number = types.is_integer(column.type) or types.is_floating(column.type)
-        if not is_number and not types.is_boolean(column.type):
-            raise DataError(f"{file}, column {name!r}: {column.type} is not a number")
-        if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy()))
-            raise DataError(f"{file}, row {row}, column {name!r}: no value", FILL)
-        columns.append(column.to_numpy().astype(np.float64))
-    if not table.num_rows:
-        raise DataError(f"{file} has columns but no rows")
-    values = np.stack(columns, axis=1)
-    return values[:, features], values[:, names.index(label)]
 
 
 @contextmanager

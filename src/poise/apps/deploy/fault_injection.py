@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise import attacks as _attacks  # noqa: F401 - registers its parts
 from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require

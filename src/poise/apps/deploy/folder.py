@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import sys
 import tomllib
@@ -17,15 +18,19 @@ import tomli_w
 
 from poise.apps.deploy.certificates import (
     check_installed,
-    make_certificates,
+    make_authority,
+    make_local_certificate,
     make_node_key,
+    make_server_certificate,
 )
-from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.guard import SIGNATURE, TRUSTED, sign_app, write_trust
 from poise.apps.deploy.start_scripts import write_starters
+from poise.core.disk import write_files
 from poise.core.errors import DataError, InvalidOption, require
 
 LOOPBACK = "127.0.0.1"
 # environment variables of the processes of a deployment
+DESCRIPTION = "deployment.toml"
 MARK = "POISE_DEPLOY"  # the folder that a process belongs to
 BOOT = "POISE_BOOT"  # identifies one start of a process and of its children
 NODE = "POISE_NODE"  # the folder of the node that a process belongs to
@@ -72,6 +77,11 @@ class Deployment:
         return self.path / "server"
 
     @property
+    def authority(self) -> Path:
+        """The folder of the keys that sign certificates and the app; best kept offline."""
+        return self.path / "authority"
+
+    @property
     def jobs(self) -> Path:
         """The folder of jobs: requested runs and their progress."""
         return self.server / "jobs"
@@ -104,6 +114,43 @@ class Deployment:
         node_ids = json.loads(file.read_text(encoding="utf-8"))
         return {int(client): int(node) for client, node in node_ids.items()}
 
+    def write_registered(self, node_ids: Mapping[int, int]) -> None:
+        """Store Flower's node id of each client."""
+        text = json.dumps({str(client): str(node) for client, node in node_ids.items()})
+        write_files({self.server / "nodes.json": text.encode()})
+
+    def changes(self) -> dict[str, list[int]]:
+        """Clients that were revoked, and node ids that are still to be unregistered."""
+        file = self.server / "changes.json"
+        changes: dict[str, list[int]] = {"revoked": [], "retired": []}
+        if file.exists():
+            changes |= json.loads(file.read_text(encoding="utf-8"))
+        return changes
+
+    def write_changes(self, changes: Mapping[str, list[int]]) -> None:
+        """Store what `changes` reads."""
+        text = json.dumps(dict(changes))
+        write_files({self.server / "changes.json": text.encode()})
+
+    def admitted(self) -> list[int]:
+        """Clients whose nodes were not revoked."""
+        revoked = self.changes()["revoked"]
+        return [client for client in range(self.nodes) if client not in revoked]
+
+    def require_guard(self) -> None:
+        """Raise if the folder is from a version without guard and signed app."""
+        files = [self.server / SIGNATURE, self.server / "app.pub"]
+        for client in range(self.nodes):
+            folder = self.node(client)
+            if (folder / "node.key").exists():  # the others are elsewhere
+                files += [folder / TRUSTED, folder / "local.crt"]
+        for file in files:
+            require(
+                file.exists(),
+                f"{self.path} is not protected against outsiders: {file} is missing",
+                "make a new folder: poise deploy init DIR",
+            )
+
     def state(self) -> dict[str, Any]:
         """The supervisor's last state; empty if no supervisor has run."""
         file = self.path / "state.json"
@@ -126,11 +173,16 @@ def environment(marked: Path, home: Path) -> dict[str, str]:
     }
 
 
+def is_deployment(path: str | Path) -> bool:
+    """Whether `make_deployment` created a folder here."""
+    return (Path(path) / DESCRIPTION).exists()
+
+
 def open_deployment(path: str | Path) -> Deployment:
     """Open a folder that `make_deployment` created."""
     folder = Path(path).resolve()
     table = read_toml(
-        folder / "deployment.toml", "create one: poise deploy init DIR --nodes 4"
+        folder / DESCRIPTION, "create one: poise deploy init DIR --nodes 4"
     )
     return Deployment(
         folder, int(table["nodes"]), port=int(table["port"]), host=str(table["host"])
@@ -138,7 +190,11 @@ def open_deployment(path: str | Path) -> Deployment:
 
 
 def make_deployment(
-    path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK
+    path: str | Path,
+    nodes: int,
+    data: Mapping[str, Any],
+    host: str = LOOPBACK,
+    passphrase: bytes | None = None,
 ) -> Deployment:
     """Create a deployment: certificates, keys, configurations, policies and scripts.
 
@@ -148,6 +204,7 @@ def make_deployment(
         data: the initial ``[data]`` of the nodes: node k holds client k of
             ``poise.federation(**data)``.
         host: the address at which nodes reach the server; the loopback for local tests.
+        passphrase: encrypts the keys of the authority, if given.
     """
     check_installed()
     require(nodes >= 1, f"--nodes must be at least 1, not {nodes}")
@@ -160,7 +217,7 @@ def make_deployment(
         raise InvalidOption(f"{folder} is not empty", "choose another folder")
     ports = free_ports(nodes + 1)
     deployment = Deployment(folder, nodes, port=ports[0], host=host)
-    private_folders = [deployment.server, *map(deployment.node, range(nodes))]
+    private_folders = [deployment.server, deployment.authority]
     other_folders = [
         deployment.server / "flwr",
         deployment.server / "app" / "poise_app",
@@ -171,31 +228,54 @@ def make_deployment(
         new_folder.mkdir(parents=True)
     for private in private_folders:
         private.chmod(0o700)
-    hosts = sorted({LOOPBACK, "localhost", host})
-    make_certificates(deployment.server, private_folders, hosts)
+    make_authority(deployment.authority, deployment.server, passphrase)
     _write_server(deployment)
+    sign(deployment, passphrase)
     for client in range(nodes):
-        _write_node(deployment, client, port=ports[client + 1], data=data)
-    write_starters(folder, nodes)
-    _write_toml(
-        folder / "deployment.toml", {"nodes": nodes, "host": host, "port": ports[0]}
-    )
+        write_node(deployment, client, port=ports[client + 1], data=data)
+    write_deployment(deployment)
     return deployment
 
 
-def _write_node(
+def sign(deployment: Deployment, passphrase: bytes | None) -> None:
+    """Write a new certificate of the server and a new signature of the app."""
+    hosts = sorted({LOOPBACK, "localhost", deployment.host})
+    make_server_certificate(
+        deployment.server, hosts, authority=deployment.authority, passphrase=passphrase
+    )
+    sign_app(deployment.server, deployment.authority, passphrase)
+
+
+def write_deployment(deployment: Deployment) -> None:
+    """Write ``deployment.toml``, and the files that start server and nodes."""
+    write_starters(deployment.path, deployment.nodes)
+    _write_toml(
+        deployment.path / DESCRIPTION,
+        {"nodes": deployment.nodes, "host": deployment.host, "port": deployment.port},
+    )
+
+
+def write_node(
     deployment: Deployment, client: int, port: int, data: Mapping[str, Any]
 ) -> None:
-    """Write the key, the configuration and the policy of a node."""
+    """Create a node's folder: keys, certificates, configuration and policy."""
     folder = deployment.node(client)
+    folder.mkdir(mode=0o700)
     make_node_key(folder)
-    config = {
+    make_local_certificate(folder)
+    shutil.copy(deployment.server / "ca.crt", folder / "ca.crt")
+    write_trust(deployment.server, folder)
+    config: dict[str, Any] = {
         "client": client,
         "superlink": f"{deployment.host}:{deployment.port}",
         "port": port,
-        "data": {**data, "client": client},
+        "data": dict(data),
     }
+    if "source" in data:
+        config["data"] = {**data, "client": client}
     _write_toml(folder / "node.toml", config)
+    from poise.apps.deploy.policy import Policy  # imports PyTorch, which takes seconds
+
     _write_toml(folder / "policy.toml", Policy().table())
 
 

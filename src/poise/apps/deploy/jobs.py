@@ -12,12 +12,13 @@ from typing import Any
 
 from poise.apps.deploy.control import DeploymentFailed, alive, running
 from poise.apps.deploy.folder import Deployment, open_deployment
+from poise.apps.deploy.guard import check_app
 from poise.apps.deploy.programs import flwr
 from poise.config.experiment import Experiment
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import InvalidOption, PoiseError
-from poise.ledger.run import Run, open_run
-from poise.training import parts_in
+from poise.results import Run, open_run
+from poise.training import parts_in, task_in, use_code
 from poise.unlearning.fulfilment import Unlearned, fulfilled, outcome
 
 LineObserver = Callable[[Mapping[str, Any]], None]
@@ -34,7 +35,10 @@ def run_deployed(
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Run]:
     """Run every seed of an experiment on a deployment's nodes, in ``out/seed-<k>``."""
-    parts_in(experiment)  # report mistakes in the file before starting a job
+    use_code(experiment)
+    # report mistakes in the file before starting a job
+    parts_in(experiment)
+    task_in(experiment)
     file = str((experiment.path or Path("experiment.toml")).resolve())
     order = {
         "text": experiment.text,
@@ -51,9 +55,13 @@ def resume_deployed(
     to: str | Path,
     observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
+    go_back: bool = False,
 ) -> Run:
-    """Resume a run of a deployment after its last complete round, on the same nodes."""
-    order = {"resume": str(Path(run).resolve())}
+    """Resume a run of a deployment after its last complete round, on the same nodes.
+
+    ``go_back`` allows to take back more than one recorded round.
+    """
+    order = {"resume": str(Path(run).resolve()), "go_back": go_back}
     return _follow(open_deployment(to), order, observe=observe, stop=stop)[0]
 
 
@@ -95,8 +103,11 @@ def _follow(
         raise InvalidOption(
             f"{deployment.path} is not up", f"poise deploy up {deployment.path}"
         )
+    check_app(deployment.server)
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     job = deployment.jobs / f"{name}.json"
+    # the server finds users' modules where the user's command would
+    order = {**order, "code": [str(Path.cwd())]}
     job.write_text(json.dumps(order), encoding="utf-8")
     app = str(deployment.server / "app")
     command = ("run", app, "poise", "--run-config", f'job="{name}"')

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from poise import channels as _channels  # noqa: F401 - registers its parts
-from poise import solvers as _solvers  # noqa: F401
+from poise._version import __version__
 from poise.apps.deploy.client_state_store import ClientStateStore
 from poise.apps.deploy.fault_injection import FaultInjection
 from poise.apps.deploy.folder import BOOT, NODE, read_toml
-from poise.apps.deploy.node_data import NodeData, open_node_data
+from poise.apps.deploy.node_code import admit_code
+from poise.apps.deploy.node_data import NOT_SET_UP, NodeData, open_node_data
 from poise.apps.deploy.policy import (
     CURVATURE,
     GRAPH,
@@ -28,11 +29,16 @@ from poise.apps.deploy.policy import (
     PolicyRefused,
     outgoing,
 )
-from poise.backends.flower.messages import FlowerMessage, NodeMessage, TensorBytes
+from poise.backends.flower.messages import (
+    FlowerMessage,
+    NodeMessage,
+    TensorBytes,
+    printable,
+)
 from poise.backends.flower.reply_checks import tensor_name
 from poise.core.algorithm_state import AlgorithmState, PersonalModels
 from poise.core.arrivals import Arrivals
-from poise.core.errors import DataError, PoiseError, UpdateRefused
+from poise.core.errors import DataError, InvalidOption, PoiseError, UpdateRefused
 from poise.core.neighbours import MEAN
 from poise.core.parts import build
 from poise.core.protocols import Solver
@@ -41,7 +47,8 @@ from poise.core.vectors import Vector
 from poise.engine.client_batches import ClientBatch
 from poise.engine.local_work import LocalWork
 from poise.engine.wire import Wire
-from poise.tasks import named_task
+from poise.evidence.countersign import SIGNATURE, sign, statement
+from poise.tasks import task_of
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -53,6 +60,7 @@ JOURNALED = (
     "versions",
     "cohort",
     "solver",
+    "code",
     "reports",
     "metrics",
     "graph",
@@ -94,7 +102,8 @@ def reply_to(flower_message: FlowerMessage, folder: Path) -> NodeMessage:
         )
         detail = str(error)
     except PoiseError as error:
-        reply = _refuse(request, str(error))
+        by_policy = isinstance(error, PolicyRefused)
+        reply = _refuse(request, str(error), by_policy)
         detail = str(error.__cause__ or "")
     except Exception as error:
         kind = type(error).__name__
@@ -104,9 +113,15 @@ def reply_to(flower_message: FlowerMessage, folder: Path) -> NodeMessage:
     return reply
 
 
-def _refuse(request: NodeMessage, reason: str) -> NodeMessage:
-    """The reply that refuses a request."""
-    return NodeMessage({"nonce": request.facts.get("nonce"), "refused": reason})
+def _refuse(request: NodeMessage, reason: str, by_policy: bool = False) -> NodeMessage:
+    """The reply that refuses a request, and whether the node's policy is the reason."""
+    return NodeMessage(
+        {
+            "nonce": request.facts.get("nonce"),
+            "refused": reason,
+            "by policy": by_policy,
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,8 @@ class NodeContext:
     """A node's data, policy, stored client state and injected faults.
 
     ``boot`` identifies the process of the node; a restarted node has another one.
+    ``key`` is the file of the key that signs the node's updates. ``folder`` is the
+    node's, where allowed packages may lie.
     """
 
     node_data: NodeData
@@ -121,6 +138,8 @@ class NodeContext:
     client_state_store: ClientStateStore = field(default_factory=ClientStateStore)
     fault_injection: FaultInjection = FaultInjection()
     boot: str = ""
+    key: Path | None = None
+    folder: Path | None = None
 
 
 def load_context(folder: Path) -> NodeContext:
@@ -139,11 +158,11 @@ def load_context(folder: Path) -> NodeContext:
             client_state_store=ClientStateStore(folder / "state"),
             fault_injection=FaultInjection.of(config, folder),
             boot=os.environ.get(BOOT, ""),
+            key=key if key.exists() else None,
+            folder=folder,
         )
     except Exception as error:
-        raise UpdateRefused(
-            "its node is not set up correctly; its journal says why"
-        ) from error
+        raise UpdateRefused(NOT_SET_UP) from error
 
 
 def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
@@ -157,6 +176,7 @@ def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
             f"this node is client {context.node_data.client}, not {client}"
         )
     try:
+        admit_code(facts, context.policy, context.folder)
         reply_facts, payloads = HANDLERS[kind](request, context)
     except UpdateRefused as error:
         cause = error.__cause__
@@ -177,30 +197,62 @@ def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
         for k, payload in enumerate(payloads)
         for name, value in payload.items()
     }
-    return NodeMessage({"nonce": facts["nonce"], **reply_facts}, tensors)
+    reply_facts = {"nonce": facts["nonce"], **reply_facts}
+    if kind == "work" and context.key is not None:
+        sent = {name: tensor.data for name, tensor in tensors.items()}
+        signed = statement(reply_facts, str(facts.get("run")), sent)
+        reply_facts[SIGNATURE] = sign(signed, context.key)
+    return NodeMessage(reply_facts, tensors)
 
 
 def _register(request: NodeMessage, context: NodeContext) -> Outgoing:
-    """Accept or refuse the server's plan, and describe the node's data."""
+    """Accept or refuse the server's plan, and describe the node's data.
+
+    The node makes the task and the parts, so that one that it does not know is reported
+    before the first round.
+    """
     plan = request.facts
     node_data = context.node_data
-    context.policy.allow(
-        build("solver", plan["solver"]),
+    with _known_here(plan):
+        solver = build("solver", plan["solver"])
+        channel = build("channel", plan.get("channel", {"name": "plain"}))
+    context.policy.check_request(
+        solver,
         node_data.samples,
         cohort=plan["cohort"],
         reports=plan["reports"],
         metrics=plan["metrics"],
         graph=bool(plan.get("graph")),
     )
-    context.policy.allow_channel(
-        build("channel", plan.get("channel", {"name": "plain"}))
-    )
+    context.policy.allow_channel(channel)
+    if plan.get("task"):
+        with _known_here(plan):
+            _bind_task(plan["task"], node_data)
     facts = {
         **node_data.facts(),
         "boot": context.boot,
         "alters": context.policy.alters,
+        "poise": __version__,
     }
     return outgoing(context.policy, "hello", facts)
+
+
+@contextmanager
+def _known_here(plan: Mapping[str, Any]) -> Iterator[None]:
+    """Add the versions of poise to errors inside the block, if they differ."""
+    try:
+        yield
+    except InvalidOption as error:
+        sent = str(plan.get("poise", __version__))
+        hint = error.hint
+        if sent != __version__:
+            hint = (
+                f"the node has poise {__version__}, the server {printable(sent)}: "
+                "install the same version on both"
+            )
+        raise UpdateRefused(
+            f"its node cannot prepare the run: {error.message}", hint
+        ) from error
 
 
 def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
@@ -209,7 +261,7 @@ def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
     node_data = context.node_data
     solver = build("solver", facts["solver"])
     reports = frozenset(facts["reports"])
-    context.policy.allow(
+    context.policy.check_request(
         solver,
         node_data.samples,
         cohort=facts["cohort"],
@@ -417,8 +469,7 @@ HANDLERS = {
 
 def _bind_task(table: Mapping[str, Any], node_data: NodeData) -> Any:
     """The task on the node's data."""
-    options = dict(table)
-    return named_task(options.pop("model"), **options).bind(node_data)
+    return task_of(table).bind(node_data)
 
 
 def _write_journal(

@@ -11,6 +11,7 @@ from typing import Any
 
 from poise.apps.deploy.certificates import check_key
 from poise.apps.deploy.folder import LOOPBACK, read_toml
+from poise.apps.deploy.guard import TRUSTED
 from poise.apps.deploy.node_data import NodeData, open_node_data
 from poise.apps.deploy.policy import Policy
 from poise.core.errors import DataError, InvalidOption, require
@@ -24,7 +25,7 @@ def check_node(folder: Path) -> NodeData:
     file = folder / "node.toml"
     config = read_toml(file, "give the folder of a node: DIR/node-0")
     _check_config(file, config)
-    for name in (*KEYS, "tls.pem", "ca.crt"):
+    for name in (*KEYS, "tls.pem", "ca.crt", "local.crt", TRUSTED):
         _check_file(folder / name, private=name in KEYS)
     for name in KEYS:
         check_key(folder / name)

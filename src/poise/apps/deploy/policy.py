@@ -15,13 +15,25 @@ from poise.core.algorithm_state import NamedVectors, memory_of
 from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.capabilities import CountsEpochs
 from poise.core.errors import InvalidOption, PoiseError, require, suggest
+from poise.core.objects import MODULE
 from poise.core.parts import describe
 from poise.core.protocols import Channel, Solver
 from poise.core.traits import ChannelTraits, traits_of
 from poise.core.types import Floats
 
 LEAVES = {
-    "hello": ("client", "samples", "shape", "classes", "data", "boot", "alters"),
+    "hello": (
+        "client",
+        "samples",
+        "shape",
+        "classes",
+        "labels",
+        "inputs",
+        "data",
+        "boot",
+        "alters",
+        "poise",
+    ),
     "work": (
         "client",
         "versions",
@@ -55,6 +67,8 @@ class Policy:
 
     Args:
         solvers: names of the allowed local solvers.
+        allow: packages, or modules in them, whose code the node runs for a server; none
+            by default.
         max_steps: most local steps in one assignment.
         max_epochs: most epochs in one assignment.
         min_cohort: smallest number of clients at work at the same time, as the server
@@ -80,7 +94,8 @@ class Policy:
     clip = 1.0)
     """
 
-    solvers: tuple[str, ...] = ("prox", "sgd")
+    solvers: tuple[str, ...] = ("adagrad", "adam", "adamw", "prox", "rmsprop", "sgd")
+    allow: tuple[str, ...] = ()
     max_steps: int = 10_000
     max_epochs: int = 20
     min_cohort: int = 2
@@ -117,6 +132,11 @@ class Policy:
             "policy: solvers must name at least one solver",
         )
         require(
+            all(isinstance(p, str) and MODULE.fullmatch(p) for p in self.allow),
+            f"policy: allow must be a list of packages, not {list(self.allow)!r}",
+            'for example allow = ["my_package"]',
+        )
+        require(
             not self.noise or self.clip > 0,
             "policy: noise is in units of clip, which is 0",
             "for example clip = 1.0",
@@ -135,19 +155,27 @@ class Policy:
             if key not in known:
                 raise InvalidOption(f"policy: unknown key {key!r}", suggest(key, known))
         options = dict(table)
-        if "solvers" in options:
-            require(
-                isinstance(options["solvers"], list),
-                "policy: solvers must be a list of names",
-            )
-            options["solvers"] = tuple(options["solvers"])
+        for key in ("solvers", "allow"):
+            if key in options:
+                require(
+                    isinstance(options[key], list),
+                    f"policy: {key} must be a list of names",
+                )
+                options[key] = tuple(options[key])
         return cls(**options)
 
     def table(self) -> dict[str, Any]:
         """The policy as a table that `of` reads."""
-        return {**asdict(self), "solvers": list(self.solvers)}
+        lists = {"solvers": list(self.solvers), "allow": list(self.allow)}
+        return {**asdict(self), **lists}
 
-    def allow(
+    def check_module(self, module: str) -> None:
+        """Raise `PolicyRefused` unless ``allow`` lists the package of a module."""
+        if not any(f"{module}.".startswith(f"{package}.") for package in self.allow):
+            allowed = ", ".join(f'"{package}"' for package in self.allow)
+            _refuse(f"the package {module.partition('.')[0]!r} (allow = [{allowed}])")
+
+    def check_request(
         self,
         solver: Solver,
         samples: int,

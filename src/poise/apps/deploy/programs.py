@@ -24,6 +24,7 @@ from poise.apps.deploy.folder import (
     environment,
     read_toml,
 )
+from poise.apps.deploy.guard import TRUSTED
 from poise.core.errors import InvalidOption, require
 
 SHORT = 10.0  # seconds; the pause before a restart doubles after a shorter life
@@ -43,6 +44,7 @@ class Child:
     started: float = 0.0
     pause: float = 0.5
     due: float = 0.0
+    news: str = ""  # what `tend` did last
 
     @property
     def running(self) -> bool:
@@ -67,6 +69,10 @@ class Child:
                 self.pause = min(self.pause * 2, LONGEST)
             else:
                 self.pause = 0.5
+            self.news = (
+                f"{self.name}: process {self.process.pid} "
+                f"{_ending(self.process.returncode)}; starts again in {self.pause:g} s"
+            )
             self.process = None
             self.due = now + self.pause
             return True
@@ -84,6 +90,9 @@ class Child:
             )
         self.starts += 1
         self.started = now
+        self.news = f"{self.name}: process {self.process.pid} started"
+        if self.starts > 1:
+            self.news += f" (start {self.starts})"
         return True
 
     @staticmethod
@@ -97,6 +106,19 @@ class Child:
         if self.process is not None and self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
+
+
+def _ending(code: int) -> str:
+    """How a process ended, in words.
+
+    >>> _ending(0), _ending(3), _ending(-9)
+    ('ended', 'ended with exit code 3', 'was killed by SIGKILL')
+    """
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    if code:
+        return f"ended with exit code {code}"
+    return "ended"
 
 
 def listening(port: int, host: str = LOOPBACK) -> bool:
@@ -168,7 +190,9 @@ def supernode(folder: Path, marked: Path, log: Path) -> Child:
         "--ssl-keyfile",
         str(folder / "tls.key"),
         "--ssl-ca-certfile",
-        str(folder / "ca.crt"),
+        str(folder / "local.crt"),
+        "--trusted-entities",
+        str(folder / TRUSTED),
     ]
     variables = {**environment(marked, folder / "flwr"), NODE: str(folder)}
     return Child(folder.name, _with_launcher(command), environment=variables, log=log)
@@ -204,22 +228,34 @@ def program(name: str) -> str:
 
 
 def register(deployment: Deployment) -> None:
-    """Register the keys of new nodes, and store the node id of each client."""
+    """Register the keys of new nodes, and unregister keys that were taken away."""
     node_ids = deployment.registered()
+    changes = deployment.changes()
+    for node_id in list(changes["retired"]):
+        _unregister(deployment, node_id)
+        changes["retired"].remove(node_id)
+        deployment.write_changes(changes)
     for client in range(deployment.nodes):
-        if client in node_ids:
+        if client in node_ids or client in changes["revoked"]:
             continue
         key = str(deployment.node(client) / "node.pub")
         answer = flwr(deployment, "supernode", "register", key, "poise")
         node_ids[client] = int(answer["node-id"])
-        text = json.dumps({str(c): str(node) for c, node in node_ids.items()})
-        (deployment.server / "nodes.json").write_text(text, encoding="utf-8")
+        deployment.write_registered(node_ids)
+
+
+def _unregister(deployment: Deployment, node_id: int) -> None:
+    """Unregister a node's key; a key that is not registered is no error."""
+    listed = flwr(deployment, "supernode", "list", "poise")["nodes"]
+    gone = ("unregistered", "deleted")
+    if node_id in {int(n["node-id"]) for n in listed if n["status"] not in gone}:
+        flwr(deployment, "supernode", "unregister", str(node_id), "poise")
 
 
 def flwr(deployment: Deployment, *arguments: str) -> dict[str, Any]:
     """Call Flower's command line ``flwr``; returns its JSON answer."""
     process = subprocess.run(
-        [program("flwr"), *arguments, "--format", "json"],
+        _with_launcher(["flwr", *arguments, "--format", "json"]),
         env=deployment.environment,
         capture_output=True,
         text=True,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from poise._version import __version__
 from poise.apps.deploy.data_files import read_arrays
 from poise.apps.deploy.node_curvature import CurvatureRequest
+from poise.apps.deploy.node_data import MORE_FORM, NOT_SET_UP
 from poise.apps.deploy.node_graph import request_directions
 from poise.apps.deploy.remote_federation import Remote, check_registered
 from poise.backends.flower.messages import NodeMessage, printable
@@ -35,6 +37,7 @@ def registered_federation(
     patience: float,
     gone: Mapping[int, int] | None = None,
     score: str = "",
+    revoked: Collection[int] = (),
 ) -> Remote:
     """Register all nodes of an experiment; the held-out data are the server's.
 
@@ -47,6 +50,7 @@ def registered_federation(
         gone: clients of an unlearning request with their numbers of samples. The server
             does not contact them, but they count until the request removes them.
         score: the metric that an unlearning request measures on the remaining nodes.
+        revoked: clients whose nodes cannot connect any more.
     """
     data = experiment.table("data")
     if data.get("source") in (None, NODES):
@@ -61,6 +65,7 @@ def registered_federation(
             f"[data] clients = {clients}, but the deployment has {nodes} nodes"
         )
     members = _members(excluded, nodes)
+    _refuse_revoked(revoked, [c for c in members if c not in (gone or {})])
     registrations = _register_nodes(
         experiment,
         transport.among(members),
@@ -92,7 +97,9 @@ def registered_federation(
         bounds=request_bounds,
     )
     if known is not None:
-        return replace(remote, test_shard=known.test_shard, spec=known.spec)
+        return replace(
+            remote, test_shard=known.test_shard, spec=known.spec, names=known.names
+        )
     if "test" not in data:
         return replace(remote, spec=data or None)
     beside = Path()
@@ -126,6 +133,16 @@ def _members(excluded: list[int], nodes: int) -> list[int]:
     return members
 
 
+def _refuse_revoked(revoked: Collection[int], present: list[int]) -> None:
+    """Raise if a client of the run has a node that cannot connect any more."""
+    for client in sorted({*revoked} & {*present}):
+        raise InvalidOption(
+            f"client {client} cannot take part: its node was revoked",
+            f"leave it out ([data] without = [{client}]), or give its node a new key: "
+            f"poise deploy rotate DIR {client}",
+        )
+
+
 def _register_nodes(
     experiment: Experiment,
     transport: Transport,
@@ -142,15 +159,24 @@ def _register_nodes(
             {**transport.common_facts("hello", client), **plan}
         )
     replies = transport.ask(requests, patience)
-    hint = "lower the request, or ask the node's operator to raise the limit"
+    hint = "change the request, or ask the node's operator to change policy.toml"
     if score:
         hint += "; --held-out requests no metrics from nodes"
-    registrations = {
-        client: _read_registration(
-            request, replies[client], node=transport.nodes[client], hint=hint
-        )
-        for client, request in requests.items()
-    }
+    registrations: dict[int, Mapping[str, Any]] = {}
+    refusals: dict[int, UpdateRefused] = {}
+    for client, request in requests.items():
+        node = transport.nodes[client]
+        try:
+            registrations[client] = _read_registration(
+                request, replies[client], node=node, hint=hint
+            )
+        except UpdateRefused as error:
+            refusals[client] = error
+    if refusals:
+        raise _refused_by(refusals)
+    for client in present:
+        release = str(registrations[client]["poise"])
+        transport.releases[transport.nodes[client]] = release
     first = registrations[present[0]]
     for client in gone:
         if client in transport.nodes:
@@ -160,8 +186,24 @@ def _register_nodes(
                 "samples": gone[client],
                 "data": None,
                 "alters": False,
+                **{name: first[name] for name in MORE_FORM if name in first},
             }
     return [registrations[client] for client in sorted(transport.nodes)]
+
+
+def _refused_by(refusals: Mapping[int, UpdateRefused]) -> UpdateRefused:
+    """One error about all clients that do not take part, grouped by reason."""
+    clients: dict[str, list[str]] = {}
+    for client, error in refusals.items():
+        clients.setdefault(error.message, []).append(str(client))
+    texts = []
+    for reason, members in clients.items():
+        if len(members) == 1:
+            texts.append(f"client {members[0]} does not take part: {reason}")
+        else:
+            texts.append(f"clients {', '.join(members)} do not take part: {reason}")
+    hints = dict.fromkeys(error.hint for error in refusals.values())
+    return UpdateRefused("; ".join(texts), "; ".join(filter(None, hints)))
 
 
 def _plan(experiment: Experiment, cohort: int, score: str) -> dict[str, Any]:
@@ -176,6 +218,7 @@ def _plan(experiment: Experiment, cohort: int, score: str) -> dict[str, Any]:
             metric for metric in metrics if metric.startswith(OF_CLIENTS)
         ),
         "cohort": cohort,
+        "poise": __version__,
         "graph": "adjacency" in parts.weighting.needs or parts.perturbs,
     }
 
@@ -183,23 +226,28 @@ def _plan(experiment: Experiment, cohort: int, score: str) -> dict[str, Any]:
 def _read_registration(
     request: NodeMessage, reply: NodeMessage | str, node: int, hint: str
 ) -> Mapping[str, Any]:
-    """The facts that a node registers; raises if the node does not take part."""
-    client = request.facts["client"]
+    """The facts that a node registers; raises the reason if it does not take part."""
     if isinstance(reply, str):
-        raise UpdateRefused(
-            f"client {client} does not take part: {reply}", "poise deploy status DIR"
-        )
+        raise UpdateRefused(reply, "poise deploy status DIR")
     if "refused" in reply.facts:
         reason = printable(reply.facts["refused"])
-        raise UpdateRefused(f"client {client} does not take part: {reason}", hint)
+        if reason == NOT_SET_UP:
+            hint = "ask the node's operator to read journal.jsonl in the node's folder"
+        elif reply.facts.get("by policy") is False:
+            hint = "repair the node, or leave its client out: [data] without = [NUMBER]"
+        raise UpdateRefused(reason, hint)
     answers_request = all(
         reply.facts.get(k) == request.facts[k] for k in ("nonce", "client")
     )
     if reply.sender != node or not answers_request:
-        raise UpdateRefused(f"client {client} sent a reply to another request")
+        raise UpdateRefused("its node sent a reply to another request")
     registration = {
         name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")
     }
+    registration |= {
+        name: reply.facts[name] for name in MORE_FORM if name in reply.facts
+    }
+    registration["poise"] = printable(reply.facts.get("poise", "unknown"), 40)
     # a node that does not say that its updates are unaltered may alter them
     return {**registration, "alters": reply.facts.get("alters") is not False}
 
@@ -207,8 +255,13 @@ def _read_registration(
 def _load_held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:
     """The server's own test file."""
     classes = form["classes"]
+    labelled = form.get("labels") or {}
+    if labelled:
+        classes = labelled["classes"]
     x, y = read_arrays(Path(data["test"]), str(data.get("label", "y")), classes)
-    options = {}
+    options: dict[str, Any] = {}
     if classes:
         options["classes"] = classes
+    if labelled.get("multi_label"):
+        options["target"] = "multi-label"
     return make_federation((x, y), [np.arange(len(y))], 1, **options).shards([0])

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from poise.apps.deploy.node_curvature import CurvatureRequest
-from poise.apps.deploy.node_data import placeholder_samples
+from poise.apps.deploy.node_data import MORE_FORM, placeholder_samples, valid_form
 from poise.core.curvature import Curvature
 from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.protocols import Oracle
@@ -47,6 +47,7 @@ class Remote:
             None if nodes cannot be asked.
         chosen: each client's number in the deployment, if clients have left; None:
             client i is node i.
+        names: of the clients, or None.
     """
 
     registered: Sequence[Mapping[str, Any]]
@@ -56,6 +57,7 @@ class Remote:
     graph: Callable[[int], Floats] | None = None
     chosen: Ints | None = None
     bounds: RequestBounds | None = None
+    names: tuple[str, ...] | None = None
 
     on_demand = False
     measured = False  # metrics on the nodes' data only if the experiment requests them
@@ -114,7 +116,7 @@ class Remote:
         if self.test_shard is not None:
             return self.test_shard.samples
         first = self.registered[0]
-        return placeholder_samples(tuple(first["shape"]), first["classes"])
+        return placeholder_samples(first)
 
     def shards(self, clients: Ints) -> Shards:
         """Empty shards: the server knows the samples' form, but has no samples."""
@@ -169,12 +171,16 @@ class Remote:
         if spec is not None:
             left = {*spec.get("without", ()), *self.members[gone].tolist()}
             spec = {**spec, "without": sorted(left)}
+        names = self.names
+        if names is not None:
+            names = tuple(names[int(c)] for c in remaining)
         return replace(
             self,
             registered=[self.registered[int(c)] for c in remaining],
             weighing=weighing,
             spec=spec,
             chosen=self.members[remaining],
+            names=names,
         )
 
     def digest(self) -> str:
@@ -216,6 +222,8 @@ def check_registered(
         has_shape = (
             isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
         )
+        if any(name in facts for name in MORE_FORM):
+            has_shape = has_shape and valid_form(facts)
         has_data = isinstance(facts.get("data"), Mapping | None)
         require(
             has_samples and has_shape and has_data,
@@ -233,6 +241,13 @@ def check_registered(
                 f"client {client} has samples of shape {facts['shape']} and "
                 f"{facts['classes']} classes, "
                 f"client {numbers[0]} {first['shape']} and {first['classes']}",
+                "all nodes need data of the same form",
+            )
+        for name in MORE_FORM:
+            require(
+                facts.get(name) == first.get(name),
+                f"client {client} has other {name} than client {numbers[0]}: "
+                f"{facts.get(name)} and {first.get(name)}",
                 "all nodes need data of the same form",
             )
         source = facts.get("data")

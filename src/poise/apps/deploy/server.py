@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +19,18 @@ import numpy as np
 from poise.apps.deploy.folder import MARK, open_deployment
 from poise.apps.deploy.registration import registered_federation
 from poise.apps.deploy.remote_federation import Remote
+from poise.apps.deploy.round_log import RoundLog
+from poise.apps.deploy.server_code import code_facts
 from poise.backends import Flower
 from poise.backends.flower.receiver import ReplyReceiver
 from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import Experiment, parse
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
-from poise.core.types import Ints, Record
-from poise.ledger.run import Run, open_run
+from poise.core.objects import use_folders
+from poise.core.types import Ints
+from poise.evidence.countersign import Countersignatures, node_keys
+from poise.results import Run, open_run
 from poise.training import (
     Composition,
     begin,
@@ -35,6 +40,7 @@ from poise.training import (
     refuse_branch,
     resume_run,
 )
+from poise.unlearning.certificate import NODE_KEYS
 from poise.unlearning.fulfilment import fulfil
 from poise.unlearning.histories import Histories
 from poise.unlearning.repeated_requests import repaired
@@ -59,8 +65,10 @@ def main(grid: Grid, context: Context) -> None:
     """Run the job that the configuration of Flower's run names."""
     deployment = open_deployment(os.environ[MARK])
     name = str(context.run_config["job"])
-    job = DeployedJob(deployment.jobs / f"{name}.json")
-    job.log(pid=os.getpid())
+    job = DeployedJob(
+        deployment.jobs / f"{name}.json", tuple(deployment.changes()["revoked"])
+    )
+    job.log(pid=os.getpid(), at=time.time())
     try:
         with job.logged_warnings():
             runs = job.run(
@@ -85,9 +93,15 @@ def main(grid: Grid, context: Context) -> None:
 
 @dataclass(frozen=True)
 class DeployedJob:
-    """A requested run: a JSON file with the order, and beside it a progress log."""
+    """A requested run: a JSON file with the order, and beside it a progress log.
+
+    Args:
+        file: the order.
+        revoked: clients whose nodes cannot connect any more.
+    """
 
     file: Path
+    revoked: tuple[int, ...] = ()
 
     def log(self, **facts: Any) -> None:
         """Write a line into the log, for the process that follows the job."""
@@ -111,10 +125,11 @@ class DeployedJob:
     def run(self, transport: Transport) -> list[Path]:
         """Run all seeds, resume a run, or unlearn clients, as the order says."""
         order = json.loads(self.file.read_text(encoding="utf-8"))
+        use_folders(map(Path, order.get("code", ())))
         if "unlearn" in order:
             return [self._unlearn(order, transport)]
         if "resume" in order:
-            return [self._resume(Path(order["resume"]), transport)]
+            return [self._resume(order, transport)]
         experiment = parse(order["text"], Path(order["file"]), order["set"])
         runs = []
         for seed in order["seeds"] or experiment.seeds:
@@ -122,31 +137,43 @@ class DeployedJob:
             composition, members = self._compose(
                 experiment, seed, transport, folder=folder
             )
+            members = self._countersigned(members, folder)
             with connected(members), experiment.located():
-                run = begin(composition, folder, [self._log_round], self.stop)
+                run = begin(
+                    composition,
+                    folder,
+                    [RoundLog(self.log, members)],
+                    self.stop,
+                    facts=_node_key_facts(members),
+                )
             runs.append(_path(run))
             if self.stop():
                 break
         return runs
 
-    def _resume(self, folder: Path, transport: Transport) -> Path:
+    def _resume(self, order: Mapping[str, Any], transport: Transport) -> Path:
         """Resume the run in a folder."""
+        folder = Path(order["resume"])
         refuse_branch(folder, "poise deploy unlearn")
         experiment = recorded(folder)
         seed = experiment.seeds[0]
         composition, members = self._compose(experiment, seed, transport, folder=folder)
+        members = self._countersigned(members, folder)
         with connected(members), experiment.located():
-            return _path(resume_run(composition, folder, [self._log_round], self.stop))
+            run = resume_run(
+                composition,
+                folder,
+                [RoundLog(self.log, members)],
+                self.stop,
+                go_back=order.get("go_back", False),
+            )
+            return _path(run)
 
-    def _log_round(self, record: Record) -> None:
-        """Write a finished round into the log."""
-        metrics = {
-            k: float(v) for k, v in record.metrics.items() if isinstance(v, float)
-        }
-        refused = [[refusal.client, refusal.reason] for refusal in record.refusals]
-        self.log(
-            round=record.index, seconds=record.seconds, metrics=metrics, refused=refused
-        )
+    def _countersigned(self, transport: Transport, folder: Path) -> Transport:
+        """The transport that checks the nodes' signatures and keeps them in a folder."""
+        deployment = self.file.parent.parent.parent
+        kept = Countersignatures(folder, node_keys(deployment))
+        return replace(transport, countersignatures=kept)
 
     def _unlearn(self, order: Mapping[str, Any], transport: Transport) -> Path:
         """Unlearn clients on the remaining nodes; sends unlearned clients nothing."""
@@ -173,7 +200,12 @@ class DeployedJob:
                 f"poise unlearn {root.path} --clients …",
             )
         state = _state_name(root.path / "without" / str(gone))
-        transport = replace(transport, task=experiment.table("task"), state=state)
+        transport = replace(
+            transport,
+            task=experiment.table("task"),
+            state=state,
+            code=code_facts(experiment),
+        )
         score = ""
         if not request.held_out:
             score = _score(root)
@@ -184,15 +216,20 @@ class DeployedJob:
             patience=_backend(experiment).patience,
             gone={c: int(sizes[c]) for c in gone},
             score=score,
+            revoked=self.revoked,
         )
         _check_sizes(federation, sizes)
         remaining = federation.without(gone).members.tolist()
-        with connected(transport.among(remaining)):
+        index = begun.index if begun else histories.newest + 1
+        branch = histories.branch_folder(index)
+        assert branch is not None
+        members = self._countersigned(transport.among(remaining), branch)
+        with connected(members):
             unlearned = fulfil(
                 root,
                 request,
                 federation=federation,
-                callbacks=[self._log_round],
+                callbacks=[RoundLog(self.log, members)],
                 stop=self.stop,
             )
         return _path(unlearned.run)
@@ -202,10 +239,19 @@ class DeployedJob:
     ) -> tuple[Composition, Transport]:
         """The composition of a seed, and the transport to the nodes that take part."""
         state = _state_name(folder)
-        transport = replace(transport, task=experiment.table("task"), state=state)
+        transport = replace(
+            transport,
+            task=experiment.table("task"),
+            state=state,
+            code=code_facts(experiment),
+        )
         backend = _backend(experiment)
         federation = registered_federation(
-            experiment, seed, transport=transport, patience=backend.patience
+            experiment,
+            seed,
+            transport=transport,
+            patience=backend.patience,
+            revoked=self.revoked,
         )
         composition = compose(experiment, seed, federation).with_options(
             backend=backend
@@ -221,6 +267,18 @@ class DeployedJob:
             # by default, the mistake of one node does not end the run
             composition = composition.with_options(bad_updates="drop")
         return composition, transport.among(federation.members.tolist())
+
+
+def _node_key_facts(transport: Transport) -> dict[str, str]:
+    """The fingerprints of the nodes' keys, by client of the run, for its ledger."""
+    kept = transport.countersignatures
+    keys = {} if kept is None else kept.keys
+    known = {}
+    for client in transport.nodes:
+        key = keys.get(transport.number(client))
+        if key is not None:
+            known[str(client)] = key.fingerprint
+    return {NODE_KEYS: json.dumps(known, sort_keys=True)} if known else {}
 
 
 def _state_name(folder: Path) -> str:
@@ -253,6 +311,6 @@ def _check_sizes(federation: Remote, sizes: Ints) -> None:
 
 def _score(run: Run) -> str:
     """The metric that retraining aims at: accuracy if the run has it, else the loss."""
-    if any(name.endswith("accuracy") for name in run.metrics):
+    if any(name.rpartition("_")[2] == "accuracy" for name in run.metrics):
         return ACCURACY
     return LOSSES[0]

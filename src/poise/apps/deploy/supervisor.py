@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from poise.apps.deploy.events import Event, EventLog
 from poise.apps.deploy.folder import Deployment, open_deployment
+from poise.apps.deploy.node_watch import NodeWatch
 from poise.apps.deploy.programs import (
     Child,
     listening,
@@ -66,6 +68,8 @@ class Supervisor(ProcessGroup):
         super().__init__()
         self.deployment = deployment
         self.nodes = nodes
+        self.log = EventLog(deployment.server)
+        self.watch = NodeWatch(deployment, self.log)
 
     def run(self) -> None:
         """Start all processes in order, and keep them alive until a signal arrives."""
@@ -76,23 +80,64 @@ class Supervisor(ProcessGroup):
             register(deployment)
             self._add(superexec(deployment))
             if self.nodes:
-                for client in range(deployment.nodes):
+                for client in deployment.admitted():
                     log = deployment.logs / f"node-{client}.log"
                     self._add(supernode(deployment.node(client), deployment.path, log))
             self._write("up")
+            self._note("the deployment is up")
             while not self.stopping:
+                self._drop_revoked()
                 if self.tend():
                     self._write("up")
+                self.watch.look()
                 time.sleep(0.2)
         except BaseException as error:
             self._write("failed", str(error))
+            self._note(f"the deployment failed: {error}", trouble=True)
             raise
         finally:
             self.stop()
         self._write("down")
+        self._note("the deployment was stopped")
+
+    def tend(self) -> bool:
+        """Restart processes that have ended, and record both."""
+        changed = False
+        for child in self.children:
+            if not child.tend():
+                continue
+            changed = True
+            trouble = not child.running or child.starts > 1
+            self._note(child.news, client=self._client_of(child), trouble=trouble)
+        return changed
+
+    def _note(
+        self, text: str, client: int | None = None, trouble: bool = False
+    ) -> None:
+        self.log.write(Event(time.time(), text, client=client, trouble=trouble))
+
+    @staticmethod
+    def _client_of(child: Child) -> int | None:
+        """The client whose node a process is; None for the server's processes."""
+        kind, _, number = child.name.partition("-")
+        if kind == "node" and number.isdigit():
+            return int(number)
+        return None
+
+    def _drop_revoked(self) -> None:
+        """Stop restarting nodes that were revoked, once their processes have ended."""
+        if all(child.running for child in self.children):
+            return
+        revoked = {f"node-{c}" for c in self.deployment.changes()["revoked"]}
+        self.children = [
+            child
+            for child in self.children
+            if child.running or child.name not in revoked
+        ]
 
     def _add(self, child: Child) -> None:
         child.tend()
+        self._note(child.news, client=self._client_of(child))
         self.children.append(child)
         self._write("starting")
 

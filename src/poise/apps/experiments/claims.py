@@ -17,7 +17,7 @@ from poise.config.experiment import parse
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.graph import similarity
-from poise.ledger.run import Run
+from poise.results import Run
 from poise.training import federation_in
 
 

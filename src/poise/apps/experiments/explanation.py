@@ -10,11 +10,11 @@ from poise.analysis.explain import Explanation, explain_composition, left_out
 from poise.analysis.explain.bounds_vs_run import BoundsVsRun, bounds_vs_run
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.apps.experiments.runner import folders_in
-from poise.config.experiment import load
+from poise.config.experiment import load, refuse_missing_file
 from poise.core.capabilities import LimitsSensitivity
 from poise.core.errors import InvalidOption, suggest
-from poise.ledger.run import open_run
-from poise.training import Composition, compose, recorded
+from poise.results import open_run
+from poise.training import Composition, compose, reads_files, recorded
 
 
 def explain_named(
@@ -58,9 +58,16 @@ def _composition(target: str, changes: Iterable[str], seed: int | None) -> Compo
     path = Path(target)
     if path.is_dir():
         experiment = recorded(folders_in(path)[0])
+        if reads_files(experiment):
+            raise InvalidOption(
+                f"{target}: explaining this run needs its data file",
+                "a run folder makes poise read files only to resume or unlearn; explain "
+                "your experiment file instead",
+            )
     elif path.exists():
         experiment = load(path, changes)
     else:
+        refuse_missing_file(target)
         raise InvalidOption(
             f"{target!r} is neither an experiment file nor a run nor a reproduction",
             suggest(target, presets()),

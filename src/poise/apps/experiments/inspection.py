@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from poise.config.experiment import load, parse
+from poise.config.experiment import load, parse, refuse_missing_file
 from poise.core.errors import IncompatibleParts, InvalidOption, suggest
-from poise.core.federations import HasClasses, ReadableFederation
+from poise.core.federations import HasClasses, ReadableFederation, SaysAssumed
 from poise.core.types import Floats, Ints
 from poise.data import Federation
 from poise.data.sources import SOURCES
 from poise.graph import SimilarityGraph, similarity
 from poise.graph.divergence import jensen_shannon, total_variation
-from poise.training import federation_in
+from poise.ledger.store import begun
+from poise.training import federation_in, reads_files
 
 MAX_CLIENTS = 2000
 """Largest number of clients for which the similarity graph is computed."""
@@ -32,6 +33,7 @@ class Inspection:
     sizes: Ints
     label_counts: Ints | None
     graph: SimilarityGraph
+    assumed: str = ""
 
     @cached_property
     def divergences(self) -> dict[str, Floats]:
@@ -56,6 +58,7 @@ class Inspection:
             classes_per_client = float((self.label_counts > 0).sum(axis=1).mean())
         return {
             "federation": self.name,
+            "assumed": self.assumed,
             "clients": len(sizes),
             "samples": int(sizes.sum()),
             "size": {
@@ -89,9 +92,15 @@ def inspect(federation: ReadableFederation, labels: bool = False) -> Inspection:
     counts: Ints | None = None
     if isinstance(federation, HasClasses) and federation.classes:
         counts = federation.label_counts()
-    graph = similarity(federation, labels)
+    assumed = ""
+    if isinstance(federation, SaysAssumed):
+        assumed = federation.assumed
     return Inspection(
-        str(federation), np.asarray(federation.sizes), label_counts=counts, graph=graph
+        str(federation),
+        np.asarray(federation.sizes),
+        label_counts=counts,
+        graph=similarity(federation, labels),
+        assumed=assumed,
     )
 
 
@@ -105,8 +114,16 @@ def federation_of(target: str, changes: Iterable[str], seed: int = 0) -> Federat
         text = f'[data]\nsource = "{target}"\n[run]\nrounds = 1\n'
         return federation_in(parse(text, overrides=overrides), seed)
     if not Path(target).exists():
+        refuse_missing_file(target)
         raise InvalidOption(
             f"{target!r} is neither an experiment file nor a data source",
             suggest(target, SOURCES),
         )
-    return federation_in(load(target, overrides), seed)
+    experiment = load(target, overrides)
+    if begun(Path(target).parent) and reads_files(experiment):
+        raise InvalidOption(
+            f"{target}: the data of this run are files",
+            "a run folder makes poise read files only to resume or unlearn; inspect "
+            "your experiment file instead",
+        )
+    return federation_in(experiment, seed)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ from poise.apps.experiments.unlearning_arms import (
 from poise.config.experiment import Experiment
 from poise.config.presets import PAPERS
 from poise.core.errors import InvalidOption, suggest
-from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
+from poise.results import Run, open_run
 from poise.training import begin, compose, federation_in, resume
 
 FOLDER = PAPERS
@@ -48,26 +48,52 @@ PRESET_KEYS = ("arms", "cells", "takes", "leaves_out")  # not tables of an exper
 
 
 @dataclass(frozen=True)
+class Selection:
+    """The part of a preset to run: seeds, cells and arms; empty means all."""
+
+    seeds: tuple[int, ...] = ()
+    cells: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Reproduction:
-    """A preset at one scale."""
+    """A preset at one scale, or a selection of it."""
 
     name: str
     scale: str
     preset: Mapping[str, Any]
+    selection: Selection = Selection()
 
     @property
     def cells(self) -> list[str]:
         """The settings in which the methods are compared."""
         absent = self.preset["scales"][self.scale].get("leaves_out", ())
-        return [
+        cells = [
             cell for cell in self.preset.get("cells", {"": {}}) if cell not in absent
         ]
+        return _selected(cells, self.selection.cells)
 
     @property
     def claims(self) -> list[Mapping[str, Any]]:
-        """The claims of the paper about the cells of this scale."""
-        claims = self.preset.get("claims", ())
-        return [claim for claim in claims if claim.get("cell", "") in self.cells]
+        """The claims of the paper about the selected cells and arms of this scale."""
+        return [c for c in self.preset.get("claims", ()) if self._has_runs_of(c)]
+
+    @property
+    def unchecked_claims(self) -> int:
+        """How many claims of the preset need cells or arms that are not here."""
+        return len(self.preset.get("claims", ())) - len(self.claims)
+
+    def _has_runs_of(self, claim: Mapping[str, Any]) -> bool:
+        """Whether every cell and arm of a claim is selected."""
+        cell = claim.get("cell", "")
+        cells = {cell, *(claim[k] for k in ("right_cell", "than_cell") if k in claim)}
+        arms = {claim[side] for side in ("left", "right") if side in claim}
+        if not cells <= set(self.cells):
+            return False
+        if not self.selection.arms:
+            return True
+        return arms <= set(self.selection.arms)
 
     @property
     def forgets(self) -> bool:
@@ -77,7 +103,7 @@ class Reproduction:
     @property
     def arms(self) -> list[str]:
         """The methods to compare."""
-        return list(self.preset["arms"])
+        return _selected(list(self.preset["arms"]), self.selection.arms)
 
     def arms_of(self, cell: str) -> list[str]:
         """The methods of one cell: all, unless the cell lists its arms."""
@@ -85,11 +111,13 @@ class Reproduction:
         if isinstance(arms, Mapping):  # changes of arms in this cell, not a list
             arms = self.arms
         absent = self.preset["scales"][self.scale].get("leaves_out", ())
-        return [arm for arm in arms if arm not in absent]
+        return _selected([a for a in arms if a not in absent], self.selection.arms)
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of every cell and arm."""
+        if self.selection.seeds:
+            return list(self.selection.seeds)
         return list(self.experiment(self.cells[0], self.arms[0]).seeds)
 
     @property
@@ -178,15 +206,16 @@ class Reproduction:
             if existing.meta["status"] in ("done", "diverged"):
                 return existing
             existing.close()
-            return resume(folder)
+            return resume(folder, progress=False)
         composition = compose(experiment, seed)
         return begin(composition, folder, observe(label, composition))
 
     def training_of(self, cell: str, arm: str) -> str:
         """The name of an arm's training, after the first cell and arm with the same training."""
         wanted = _training_tables(self.experiment(cell, arm))
-        for other_cell in self.cells:
-            arms = self.arms_of(other_cell)
+        whole = replace(self, selection=Selection())  # a selection has the same folders
+        for other_cell in whole.cells:
+            arms = whole.arms_of(other_cell)
             for other_arm in arms:
                 if _training_tables(self.experiment(other_cell, other_arm)) != wanted:
                     continue
@@ -196,8 +225,17 @@ class Reproduction:
         raise InvalidOption(f"{self.name} has no arm {arm!r} in cell {cell!r}")
 
 
-def load_reproduction(name: str, scale: str = "small") -> Reproduction:
-    """A preset by its name."""
+def _selected(names: list[str], wanted: tuple[str, ...]) -> list[str]:
+    """Return the wanted names in the order of the preset; all if none is wanted."""
+    if not wanted:
+        return names
+    return [name for name in names if name in wanted]
+
+
+def load_reproduction(
+    name: str, scale: str = "small", selection: Selection = Selection()
+) -> Reproduction:
+    """A preset by its name, or a selection of it."""
     known = presets()
     if name not in known:
         raise InvalidOption(f"there is no reproduction {name!r}", suggest(name, known))
@@ -218,7 +256,29 @@ def load_reproduction(name: str, scale: str = "small") -> Reproduction:
         raise InvalidOption(
             f"{name} has no scale {scale!r}", suggest(scale, preset["scales"])
         )
-    return Reproduction(str(preset.get("same_runs_as", name)), scale, preset)
+    whole = Reproduction(str(preset.get("same_runs_as", name)), scale, preset)
+    _check_names("cell", selection.cells, whole.cells, preset=name)
+    _check_names("arm", selection.arms, whole.arms, preset=name)
+    chosen = replace(whole, selection=selection)
+    empty = [cell for cell in chosen.cells if not chosen.arms_of(cell)]
+    if empty:
+        raise InvalidOption(
+            f"cell {empty[0]!r} of {name} has none of the arms "
+            f"{', '.join(selection.arms)}",
+            f"it has {', '.join(whole.arms_of(empty[0]))}",
+        )
+    return chosen
+
+
+def _check_names(
+    kind: str, wanted: tuple[str, ...], known: list[str], preset: str
+) -> None:
+    """Raise for a cell or an arm that the preset lacks."""
+    for name in wanted:
+        if name not in known:
+            raise InvalidOption(
+                f"{preset} has no {kind} {name!r}", suggest(name, known)
+            )
 
 
 def presets() -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from poise.apps.experiments.sweep_folder import is_sweep, sweep_runs
 from poise.config.experiment import Experiment
 from poise.core.errors import LedgerError
 from poise.core.types import Record
-from poise.ledger.run import Run, open_run
 from poise.ledger.store import begun
+from poise.results import Run, open_run
 from poise.training import BackendPart, Composition, begin, compose
 
 RoundObserver = Callable[[Record], None]
@@ -59,6 +60,8 @@ def folders_in(path: str | Path) -> list[Path]:
     folder = Path(path)
     if begun(folder):
         return [folder]
+    if is_sweep(folder):
+        return _runs_of_sweep(folder)
     seeds = [p for p in folder.glob("seed-*") if begun(p)] if folder.is_dir() else []
     if not seeds:
         raise LedgerError(
@@ -66,6 +69,16 @@ def folders_in(path: str | Path) -> list[Path]:
             "give a run folder, or a folder with seed-0, seed-1, …",
         )
     return sorted(seeds, key=lambda p: (len(p.name), p.name))
+
+
+def _runs_of_sweep(folder: Path) -> list[Path]:
+    """The run folders of a sweep."""
+    runs = sweep_runs(folder)
+    if not runs:
+        raise LedgerError(
+            f"the sweep {folder} has no runs yet", f"run it: poise resume {folder}"
+        )
+    return runs
 
 
 __all__ = ["folders_in", "run_experiment", "runs_in"]

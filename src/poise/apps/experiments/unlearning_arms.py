@@ -20,8 +20,8 @@ from poise.core.errors import InvalidOption, require
 from poise.core.federations import FederationLike
 from poise.core.options import check_keys, options_of
 from poise.core.types import Record
-from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
+from poise.results import Run, open_run
 from poise.training import Composition, begin, compose, resume
 from poise.unlearning.certificate import read
 from poise.unlearning.fulfilment import fulfil
@@ -119,7 +119,7 @@ def trained(
         if _is_finished(existing, goal, experiment):
             return existing
         existing.close()
-        run = resume(folder, callbacks=(goal.see,), stop=goal.reached)
+        run = resume(folder, callbacks=(goal.see,), stop=goal.reached, progress=False)
     else:
         composition = compose(experiment, seed)
         callbacks = (goal.see, *observe(label, composition))

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from poise.apps.ui.views.unlearning import RequestOptions
 
 
+def operand(path: Path) -> str:
+    """A path as an argument of a command, which takes no path for an option.
+
+    >>> operand(Path("-x/seed-0")), operand(Path("runs/-x"))
+    ('./-x/seed-0', 'runs/-x')
+    """
+    text = str(path)
+    if text.startswith("-"):
+        return f"./{text}"
+    return text
+
+
 def compare(library: Library, name: str) -> ConsoleJob:
     """Compute the similarity graph of a simulated run: ``poise inspect``."""
     from poise.apps.ui.views import federation as views
@@ -25,9 +37,9 @@ def compare(library: Library, name: str) -> ConsoleJob:
         if why := views.why_no_graph(run):
             raise IncompatibleParts(why)
         seed = run.meta["seed"]
-    arguments = ["inspect", str(folder / "experiment.toml"), "--seed", seed]
-    arguments += ["--keep", str(views.graph_file(folder))]
-    arguments += ["--out", str(folder / FOLDER / views.PAGE)]
+    arguments = ["inspect", operand(folder / "experiment.toml"), "--seed", seed]
+    arguments += ["--keep", operand(views.graph_file(folder))]
+    arguments += ["--out", operand(folder / FOLDER / views.PAGE)]
     return ConsoleJobs(folder).start(
         "inspect", "compare the clients' data", arguments=arguments
     )
@@ -50,14 +62,14 @@ def unlearn(
         branch = histories.branch_folder(histories.newest + 1)
     assert training is not None
     assert branch is not None
-    arguments = ["unlearn", str(training), *options.arguments()]
+    arguments = ["unlearn", operand(training), *options.arguments()]
     if nodes:
         if deployment is None:
             raise InvalidOption(
                 "the clients of this run are nodes of a deployment",
                 "start the console with --deployment DIR",
             )
-        arguments = ["deploy", *arguments, "--to", str(deployment)]
+        arguments = ["deploy", *arguments, "--to", operand(deployment)]
     about = {
         "clients": options.clients,
         "grows": str(branch.resolve()),
@@ -82,7 +94,7 @@ def verify(library: Library, name: str, request: int) -> ConsoleJob:
         about = {"request": request, "seen": views.fingerprint(histories, request)}
     assert training is not None
     assert branch is not None
-    arguments = ["verify", str(branch / CERTIFICATE)]
+    arguments = ["verify", operand(branch / CERTIFICATE)]
     title = f"verify certificate {request}"
     return ConsoleJobs(training).start(
         "verify", title, arguments=arguments, about=about
@@ -113,7 +125,7 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Consol
         file = quarantine.write_experiment(run, clients)
         seed = run.meta["seed"]
     out = follow_up_folder(library, folder, quarantine.without_name(clients))
-    arguments = ["run", str(file), "--out", str(out)]
+    arguments = ["run", operand(file), "--out", operand(out)]
     about = {"grows": str(out.resolve() / f"seed-{seed}")}
     title = f"train again without {_clients(','.join(map(str, clients)))}"
     return ConsoleJobs(folder).start("run", title, arguments=arguments, about=about)

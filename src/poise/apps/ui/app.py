@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
@@ -22,11 +23,14 @@ from poise.apps.ui.library import Library, NoSuchRun
 from poise.apps.ui.shared import page
 from poise.apps.ui.tags import Tags
 from poise.core.errors import InvalidOption, PoiseError, RunLocked
+from poise.ledger.foreign import UNREADABLE, unreadable
+
+log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
 
-ABOUT = """Read access to the ledgers of a folder of runs. Reading needs no token. Actions need the
-token that the terminal shows, as `Authorization: Bearer`."""
+ABOUT = """Access to the ledgers of a folder of runs. Every request needs the token that the
+terminal shows, as `Authorization: Bearer`."""
 
 
 def create_app(
@@ -39,7 +43,7 @@ def create_app(
 
     Args:
         runs: the folder; the console shows nothing outside it.
-        keys: the token and the cookie for actions; default: new ones.
+        keys: the token and the cookie; default: new ones.
         host: the address that the server listens on.
         deployments: folders of deployments whose nodes may unlearn clients.
     """
@@ -63,6 +67,8 @@ def create_app(
         app.include_router(router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=HERE / "static"), "static")
     app.add_exception_handler(PoiseError, _poise_error)
+    for kind in UNREADABLE:
+        app.add_exception_handler(kind, _unreadable)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(Guard, keys=keys, host=host)
@@ -102,6 +108,19 @@ def _poise_error(request: Request, error: Exception) -> Response:
     return _error_response(
         request, _status(error), error=error.message, hint=error.hint
     )
+
+
+def _unreadable(request: Request, error: Exception) -> Response:
+    """The error response for a run whose files hold something unexpected.
+
+    The terminal shows where it happened. An error of a page that is about no run remains
+    an error of the console.
+    """
+    name = request.path_params.get("name") or request.query_params.get("run")
+    if name is None:
+        raise error
+    log.warning("cannot show %s", request.url.path, exc_info=error)
+    return _poise_error(request, unreadable(f"the run {name!r}", error))
 
 
 def _invalid(request: Request, error: Exception) -> Response:

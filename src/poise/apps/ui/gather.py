@@ -5,6 +5,7 @@ Heavy modules are imported on first use, so that the console starts without PyTo
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -14,14 +15,14 @@ import numpy as np
 
 from poise.analysis.reports.tables import finite
 from poise.apps.ui import models, quarantine
-from poise.apps.ui.actions import jobs_of
+from poise.apps.ui.actions import jobs_of, operand
 from poise.apps.ui.jobs import ConsoleJob
 from poise.apps.ui.library import Library
 from poise.apps.ui.views.drawing import drawn
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
-from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 from poise.ledger.summary import read_summary
+from poise.results import Run
 
 if TYPE_CHECKING:
     from poise.analysis.reports.graphs import KeptGraph
@@ -35,14 +36,15 @@ FAST_AUDIT = 20_000
 
 
 def client_of(
-    library: Library, name: str, client: int, page: int = 1
+    library: Library, name: str, given: str, page: int = 1
 ) -> models.ClientOf:
-    """One client of a run."""
+    """One client of a run, given by number or by name."""
     from poise.apps.ui.views import audit
     from poise.apps.ui.views import client as views
 
     with library.open(name) as run:
-        history = views.client_history(run, views.checked(run, client))
+        client = views.checked(run, given)
+        history = views.client_history(run, client)
         kept = _graph(library.folder(name))
         position = None
         if kept is not None and kept.graph.clients == run.clients:
@@ -56,10 +58,12 @@ def client_of(
             refused.append(models.RefusedUpdate(aggregation=n, reason=reason))
         return models.ClientOf(
             profile=views.profile(run, client),
+            names=list(run.client_names),
             participation=history.facts,
             events=history.events,
             refused=refused,
             place=position,
+            latest=views.latest(run, client),
             contributions=history.page(page),
             no_verdict=no_audit,
             verdict=verdict,
@@ -67,12 +71,12 @@ def client_of(
         )
 
 
-def client_figures(library: Library, name: str, client: int) -> str:
+def client_figures(library: Library, name: str, given: str) -> str:
     """The figures of one client (`Drawings`)."""
     from poise.apps.ui.views import client as views
 
     with library.open(name) as run:
-        views.checked(run, client)
+        client = views.checked(run, given)
         audited, _ = _audit_if_fast(library, name, run)
         audit = None
         if audited is not None:
@@ -102,6 +106,7 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
         federation = models.FederationOf(
             facts=models.facts(views.facts(run)),
             no_graph=views.why_no_graph(run),
+            names=list(run.client_names),
             graph=[],
             typical={},
             same_data=None,
@@ -198,8 +203,10 @@ def cost_of(library: Library, name: str, options: RequestOptions) -> models.Cost
 
     with library.open(name) as run, opened(run) as histories:
         cost = options.cost(run, histories)
+        training = histories.root.path
+        assert training is not None
         command = shlex.join(
-            ["poise", "unlearn", str(histories.root.path), *options.arguments()]
+            ["poise", "unlearn", operand(training), *options.arguments()]
         )
     return models.Cost(
         restart=list(cost.restart),
@@ -370,7 +377,7 @@ def _graph(folder: Path) -> KeptGraph | None:
     from poise.apps.ui.views.federation import graph_file
 
     file = graph_file(folder)
-    if file.exists():
+    if os.path.lexists(file):
         return kept_graph(file)
     return None
 
@@ -386,7 +393,12 @@ def _sensitivity(run: Run, client: int) -> models.Sensitivity:
     budget = _budget(run)
     psi, trouble = _psi(run, client, budget)
     sensitivity = models.Sensitivity(
-        psi=None, limit=budget.limit, beyond=False, trouble=trouble
+        psi=None,
+        limit=budget.limit,
+        beyond=False,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        trouble=trouble,
     )
     if psi is not None:
         last = float(psi[-1])

@@ -1,9 +1,10 @@
-"""Access control of the console: its own pages may read; actions also need the token.
+"""Access control of the console: every page and every action needs the token.
 
 - DNS rebinding: the guard checks `Host` and refuses names that are not the console's.
 - Cross-site requests: actions must be same-origin, so pages of other sites cannot
   trigger them.
-- Actions need the token, as ``Authorization: Bearer`` or as a same-site cookie.
+- Reading and acting need the token: in the link that the terminal shows, as
+  ``Authorization: Bearer``, or as the same-site cookie that the link sets.
 - Pages load content from this host only (Content-Security-Policy).
 """
 
@@ -13,15 +14,21 @@ import ipaddress
 import secrets
 import socket
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 UNLOCK = "/unlock"  # exchanges the token for the cookie
+PUBLIC = ("/static/", "/plotly.js", "/favicon.ico")
+"""Addresses that everyone may read: they show nothing about runs."""
+
+TOKEN = "token"
+"""Parameter of the link that the terminal shows."""
+
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 POLICY = (
@@ -60,6 +67,16 @@ class Keys:
         value = cookie_parser(headers.get("cookie", "")).get(cookie, "")
         return secrets.compare_digest(value.encode(), self.session.encode())
 
+    def set_cookie(self, response: Response, scope: Scope) -> None:
+        """Set the session cookie, which scripts and other sites cannot use."""
+        port = (scope.get("server") or ("", None))[1]
+        response.set_cookie(
+            cookie_name(port), self.session, httponly=True, samesite="strict", path="/"
+        )
+
+
+SHOWN = "send the token that the terminal shows, as Authorization: Bearer TOKEN"
+
 
 def cookie_name(port: int | None) -> str:
     """The cookie name of a port; all ports of a host share their cookies."""
@@ -71,7 +88,7 @@ class Guard:
 
     Args:
         app: the app to guard.
-        keys: token and cookie for actions.
+        keys: token and cookie of the console.
         host: the address that the server listens on; a loopback address accepts
             loopback names only.
     """
@@ -120,7 +137,7 @@ class Guard:
                 hint="use the address that the terminal shows",
             )
         if scope["method"] in SAFE:
-            return None
+            return self._locked(scope, unlocked)
         if not _same_origin(headers):
             return _refuse(
                 403,
@@ -134,6 +151,26 @@ class Guard:
                 hint="copy it from the terminal that runs the console, and enter it at /unlock",
             )
         return None
+
+    def _locked(self, scope: Scope, unlocked: bool) -> Response | None:
+        """The response to a request that reads; None if it may pass.
+
+        The link with the token sets the cookie and leads to the address without it.
+        """
+        path = scope["path"]
+        query = parse_qsl(scope["query_string"].decode("latin-1"), True)
+        rest = urlencode([pair for pair in query if pair[0] != TOKEN])
+        address = "?".join(filter(None, (quote(path), rest)))
+        given = dict(query).get(TOKEN)
+        if given is not None and self.keys.fits(given) and not path.startswith("//"):
+            answer = RedirectResponse(address, 303)
+            self.keys.set_cookie(answer, scope)
+            return answer
+        if unlocked or path == UNLOCK or path.startswith(PUBLIC):
+            return None
+        if path.startswith("/api/"):
+            return _refuse(401, error="the console needs its token", hint=SHOWN)
+        return RedirectResponse(f"{UNLOCK}?{urlencode({'back': address})}", 303)
 
     def _known(self, host: str) -> bool:
         """Whether a Host header names this server; protects against DNS rebinding."""

@@ -18,14 +18,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from poise.apps.ui.library import NotInRun
 from poise.core.errors import LedgerError, PoiseError
-from poise.ledger.files import write_failure, write_whole
+from poise.ledger.files import write_failure
+from poise.ledger.foreign import check_folder, open_regular, read_end, read_json
 
 FOLDER = "console"
 """The console's folder in a run folder; the console never changes the ledger."""
@@ -35,7 +37,26 @@ OUT = "out.json"
 LOG = "log.txt"
 LOCK = "lock"
 MOST_LOG = 16_000
-"""Number of characters shown from the end of a log."""
+"""Number of bytes shown from the end of a log."""
+
+MOST_OUT = 2**22
+"""Maximum size of a job's facts and of the document that it prints."""
+
+BELOW = 2
+"""The folders ``console/jobs`` above the lock; a job's files have one more."""
+
+MOST_JOBS = 200
+"""Maximum number of jobs listed for a run."""
+
+FACTS: dict[str, Any] = {
+    "kind": str,
+    "title": str,
+    "command": str,
+    "about": dict,
+    "began": str,
+    "pid": int | None,
+}
+"""The facts of a job in its file, and their types."""
 
 State = Literal["running", "done", "failed"]
 # two threads that test the lock at once would see each other
@@ -95,9 +116,11 @@ class ConsoleJobs:
         about: Mapping[str, Any] | None = None,
     ) -> ConsoleJob:
         """Start ``poise ARGUMENTS --json``; raises `Busy` while this run has a job."""
+        check_folder(self.folder.parent.parent)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            flags = os.O_RDWR | os.O_CREAT
+            lock = open_regular(self.folder / LOCK, flags, below=BELOW)
         except OSError as error:
             raise write_failure(self.folder, error) from error
         try:
@@ -122,9 +145,7 @@ class ConsoleJobs:
                 "began": datetime.now(UTC).isoformat(timespec="seconds"),
                 "pid": None,
             }
-            write_whole(self.folder / name / JOB, json.dumps(facts, indent=1).encode())
-            facts["pid"] = _spawn(self.folder / name, [*arguments, "--json"], lock)
-            write_whole(self.folder / name / JOB, json.dumps(facts, indent=1).encode())
+            facts["pid"] = _start(self.folder / name, facts, arguments, lock)
         finally:
             os.close(lock)  # the job inherited the descriptor and keeps the lock
         return self.get(name)
@@ -133,10 +154,11 @@ class ConsoleJobs:
         """One job by its id."""
         folder = self.folder / Path(name).name
         try:
-            facts = json.loads((folder / JOB).read_text(encoding="utf-8"))
+            facts = read_json(folder / JOB, MOST_OUT, below=BELOW + 1)
+            _check_facts(facts)
+            log = read_end(folder / LOG, MOST_LOG, below=BELOW + 1)
         except (OSError, ValueError) as error:
-            raise NotInRun(f"this run has no action {name!r}") from error
-        log = _text(folder / LOG)[-MOST_LOG:]
+            raise NotInRun(f"this run has no action {name!r}: {error}") from error
         if self._holder() == folder.name:
             return ConsoleJob(folder.name, **facts, state="running", log=log)
         outcome = _outcome(folder / OUT)
@@ -150,7 +172,11 @@ class ConsoleJobs:
         names = sorted(
             (p.parent.name for p in self.folder.glob(f"*/{JOB}")), reverse=True
         )
-        return [self.get(name) for name in names]
+        jobs = []
+        for name in names[:MOST_JOBS]:
+            with suppress(NotInRun):  # not a job of the console
+                jobs.append(self.get(name))
+        return jobs
 
     def running(self) -> ConsoleJob | None:
         """The running job, or None."""
@@ -169,7 +195,7 @@ class ConsoleJobs:
     def _holder(self) -> str:
         """The id of the running job; empty if none runs."""
         try:
-            file = os.open(self.folder / LOCK, os.O_RDONLY)
+            file = open_regular(self.folder / LOCK, below=BELOW)
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -181,7 +207,7 @@ class ConsoleJobs:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return ""
             except BlockingIOError:
-                return os.pread(file, 200, 0).decode()
+                return os.pread(file, 200, 0).decode(errors="replace")
             finally:
                 os.close(file)
 
@@ -201,7 +227,7 @@ def _acquire(lock: int) -> bool:
 
 def _spawn(folder: Path, arguments: Sequence[str], lock: int) -> int:
     """Start the process, which inherits the lock; a thread reaps it when it ends."""
-    with (folder / OUT).open("wb") as out, (folder / LOG).open("wb") as log:
+    with _new(folder / OUT) as out, _new(folder / LOG) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "poise", *arguments],
             stdin=subprocess.DEVNULL,
@@ -217,8 +243,8 @@ def _spawn(folder: Path, arguments: Sequence[str], lock: int) -> int:
 def _outcome(file: Path) -> dict[str, Any]:
     """The document that a job printed."""
     try:
-        document = json.loads(_text(file))
-    except ValueError:
+        document = read_json(file, MOST_OUT, below=BELOW + 1)
+    except (OSError, ValueError):
         document = None
     if isinstance(document, dict):
         return document
@@ -228,7 +254,43 @@ def _outcome(file: Path) -> dict[str, Any]:
     }
 
 
-def _text(file: Path) -> str:
-    if file.exists():
-        return file.read_text(encoding="utf-8", errors="replace")
-    return ""
+def _start(
+    folder: Path, facts: dict[str, Any], arguments: Sequence[str], lock: int
+) -> int:
+    """Make the folder of a job, start its process and return the process id."""
+    try:
+        folder.mkdir()
+        _write(folder / JOB, facts)
+        pid = _spawn(folder, [*arguments, "--json"], lock)
+        _write(folder / JOB, {**facts, "pid": pid})
+    except OSError as error:
+        raise write_failure(folder, error) from error
+    return pid
+
+
+def _write(file: Path, facts: Mapping[str, Any]) -> None:
+    """Write the facts of a job, whole or not at all; follows no link."""
+    part = file.with_name(f"{secrets.token_hex(8)}.part")
+    with _new(part) as out:
+        out.write(json.dumps(facts, indent=1).encode())
+    os.replace(part, file)
+
+
+def _new(file: Path) -> IO[bytes]:
+    """Open a new file; raises an error if something of that name exists."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    return os.fdopen(open_regular(file, flags, below=BELOW + 1), "wb")
+
+
+def _check_facts(facts: Any) -> None:
+    """Raise `ValueError` where the facts of a job have wrong keys or types."""
+    if not isinstance(facts, dict) or facts.keys() != FACTS.keys():
+        raise ValueError("the facts are not those of an action")
+    for key, kind in FACTS.items():
+        if not isinstance(facts[key], kind):
+            raise ValueError(f"{key} has a wrong type")
+    about = facts["about"]
+    if not isinstance(about.get("grows", ""), str):
+        raise ValueError("grows has a wrong type")
+    if not isinstance(about.get("of", 0), int | None):
+        raise ValueError("of has a wrong type")

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from poise.core.errors import LedgerError, suggest
-from poise.ledger.run import Run, open_run
 from poise.ledger.store import MODELS, begun
 from poise.ledger.summary import RunSummary, Stamp, read_summary, stamp
+from poise.results import Run, open_run
 
 T = TypeVar("T")
 

@@ -78,6 +78,7 @@ class Profile(BaseModel):
     """The data of a client; null if the ledger has no client table."""
 
     client: int
+    name: str = Field(description="Its name; `client 3` without a name.")
     clients: int
     owner: int = Field(
         description=(
@@ -154,6 +155,7 @@ class AuditResult(BaseModel):
     """The audit result of a client."""
 
     client: int
+    name: str
     score: float
     p: float
     why: str
@@ -194,6 +196,8 @@ class Sensitivity(BaseModel):
     psi: float | None
     limit: float
     beyond: bool
+    epsilon: float | None
+    delta: float | None
     trouble: str = ""
 
 
@@ -201,9 +205,13 @@ class ClientOf(BaseModel):
     """All data about one client of a run."""
 
     profile: Profile
+    names: list[str] = Field(description="Names of all clients; empty without names.")
     place: GraphPosition | None
     participation: Participation
     refused: list[RefusedUpdate]
+    latest: dict[str, float] = Field(
+        description="Its last value of each metric that is measured per client."
+    )
     contributions: Contributions
     sensitivity: Sensitivity
     verdict: AuditResult | None
@@ -217,6 +225,9 @@ class FederationOf(BaseModel):
     """Facts about all clients of a run."""
 
     facts: list[Fact]
+    names: list[str] = Field(
+        description="Names of the clients; empty if they have none."
+    )
     graph: list[Fact] = Field(
         description="Findings of the similarity graph; empty without a graph."
     )

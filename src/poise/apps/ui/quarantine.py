@@ -21,7 +21,8 @@ from poise.apps.ui.jobs import FOLDER
 from poise.core.errors import InvalidOption, LedgerError, require
 from poise.core.types import Ints
 from poise.ledger.files import write_failure, write_whole
-from poise.ledger.run import Run
+from poise.ledger.foreign import check_folder, open_regular, parse_json, read_text
+from poise.results import Run
 
 FILE = "quarantine.jsonl"
 LONGEST = 2000
@@ -58,15 +59,31 @@ class QuarantineDecision:
 def decisions(folder: Path) -> list[QuarantineDecision]:
     """All decisions about the clients of a run, in order."""
     file = folder / FOLDER / FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         return []
     try:
-        return [
-            QuarantineDecision(**json.loads(line))
-            for line in file.read_text(encoding="utf-8").splitlines()
-        ]
+        lines = read_text(file, below=1).splitlines()
+        recorded = [QuarantineDecision(**parse_json(line)) for line in lines]
+        for decision in recorded:
+            _check_types(decision)
+        return recorded
     except (OSError, ValueError, TypeError) as error:
         raise LedgerError(f"cannot read {file}: {error}") from error
+
+
+def _check_types(decision: QuarantineDecision) -> None:
+    """Raise `ValueError` where a line of the file has entries of a wrong type."""
+    numbers = (decision.client, decision.owner, decision.rounds)
+    texts = (decision.action, decision.who, decision.why, decision.when)
+    measured = (decision.score, decision.p)
+    sound = (
+        all(type(number) is int for number in numbers)
+        and all(isinstance(text, str) for text in texts)
+        and all(isinstance(value, float | int | None) for value in measured)
+        and decision.action in ("quarantine", "release")
+    )
+    if not sound:
+        raise ValueError(f"a wrong decision about client {decision.client!r:.20}")
 
 
 def excluded(recorded: Sequence[QuarantineDecision]) -> list[int]:
@@ -136,7 +153,7 @@ def _append(file: Path, line: str) -> None:
     """Append a line durably; lines of concurrent writers do not mix."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        out = open_regular(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, below=1)
         try:
             os.write(out, line.encode())
             os.fsync(out)
@@ -197,6 +214,7 @@ def without_name(clients: Sequence[int]) -> str:
 def write_experiment(run: Run, clients: Sequence[int]) -> Path:
     """Write `experiment_without` to a file in the run folder."""
     assert run.path is not None
+    check_folder(run.path)
     file = run.path / FOLDER / f"{without_name(clients)}.toml"
     write_whole(file, experiment_without(run, clients).encode())
     return file

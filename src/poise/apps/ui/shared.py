@@ -54,6 +54,7 @@ class ErrorBody(BaseModel):
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
+    401: {"model": ErrorBody, "description": "The token is missing."},
     404: {
         "model": ErrorBody,
         "description": "The run, or this part of it, does not exist.",
@@ -72,7 +73,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 LOCKED: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "The body is not JSON."},
-    401: {"model": ErrorBody, "description": "The token is missing."},
     403: {
         "model": ErrorBody,
         "description": "The request does not come from a console page.",

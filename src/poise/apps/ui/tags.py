@@ -9,6 +9,7 @@ from threading import Lock
 
 from poise.core.errors import LedgerError, require
 from poise.ledger.files import write_whole
+from poise.ledger.foreign import read_json
 
 FILE = "console-tags.json"
 LONGEST = 40
@@ -27,7 +28,7 @@ class Tags:
         if not self.path.exists():
             return {}
         try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
+            data = read_json(self.path)
             return {
                 str(name): [str(tag) for tag in tags] for name, tags in data.items()
             }

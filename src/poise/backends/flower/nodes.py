@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
@@ -29,7 +29,7 @@ from poise.core.errors import require
 from poise.core.federations import KnowsAltered
 from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
-from poise.core.protocols import Owners, WorkOrder
+from poise.core.protocols import HasSetMetrics, Owners, WorkOrder
 from poise.core.rng import keys
 from poise.core.types import HELD, Assignment
 from poise.core.vectors import Stack, Vector
@@ -121,6 +121,11 @@ class FlowerNodes:
         return self.options.time == "real"
 
     @property
+    def real_nodes(self) -> bool:
+        """True, whichever seconds the clock uses."""
+        return True
+
+    @property
     def keeps_client_state(self) -> bool:
         """Whether clients keep state from one assignment to the next."""
         wire = self.local.wire
@@ -159,12 +164,21 @@ class FlowerNodes:
             reason = reply
         else:
             reason = refusal_reason(reply, request, self._answered)
+            reason = reason or self._countersigned(reply)
         self._answered.add(nonce)
         for position, key in enumerate(assignment_keys):
             self._replies[key] = CheckedReply(
                 position, request, reply=reply, reason=reason
             )
         return assignment_keys
+
+    def _countersigned(self, reply: NodeMessage) -> str:
+        """Check and keep the node's signature; returns what is wrong with it."""
+        kept = self.transport.countersignatures
+        if kept is None:
+            return ""
+        tensors = {name: tensor.data for name, tensor in reply.tensors.items()}
+        return kept.accept(reply.facts, self.transport.run, tensors)
 
     def call_off(self, assignments: Iterable[Assignment]) -> None:
         """Stop waiting for these assignments; late replies are refused."""
@@ -376,9 +390,20 @@ class FlowerNodes:
         metrics = reply.facts.get("metrics")
         if not isinstance(metrics, dict) or set(metrics) != set(wanted):
             return "other metrics than the requested ones"
-        if not all(isinstance(v, float) and np.isfinite(v) for v in metrics.values()):
-            return "metrics that are not finite"
+        for name, value in metrics.items():
+            # a metric of a set may be undefined on the data of one client
+            undefined = name in self._of_set and value != value
+            if not isinstance(value, float) or not (np.isfinite(value) or undefined):
+                return "metrics that are not finite"
         return ""
+
+    @property
+    def _of_set(self) -> Collection[str]:
+        """Names of the metrics of a set, without prefix."""
+        oracle = self.local.oracle
+        if isinstance(oracle, HasSetMetrics):
+            return oracle.set_metrics.keys()
+        return ()
 
     def close(self) -> None:
         """Do nothing: the nodes stay up for the next run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +13,10 @@ from poise.backends.flower.messages import DTYPES, NodeMessage, printable
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
 from poise.core.vectors import Vector
+from poise.engine.validation import is_finite_number, length_error
 from poise.engine.wire import Wire
 
 SLACK = 4096  # bytes that a reply may have beyond its updates
-LARGEST = sys.float_info.max  # JSON allows larger integers, which no float can hold
 
 
 def tensor_name(position: int, name: str) -> str:
@@ -202,21 +201,14 @@ def _norm_error(reply: NodeMessage, position: int, request: WorkRequest) -> str:
         # a forged payload
         return f"an update that cannot be decoded ({type(error).__name__})"
     norm = float(torch.linalg.vector_norm(update.double()))
-    if not math.isfinite(norm):
-        return f"an update that is not finite ({norm})"
-    if norm > request.max_norm:
-        return f"an update of length {norm:.6g}, longer than {request.max_norm:g}"
-    return ""
+    return length_error(norm, request.max_norm)
 
 
 def _are_losses(values: object, count: int) -> bool:
     """Whether these are ``count`` finite numbers."""
     if not isinstance(values, list) or len(values) != count:
         return False
-    return all(
-        isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST
-        for v in values
-    )
+    return all(is_finite_number(value) for value in values)
 
 
 def _short(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from poise.backends.flower.messages import FlowerMessage, NodeMessage, printable
 from poise.core.errors import InvalidOption, UpdateRefused
+from poise.evidence.countersign import Countersignatures
 
 PAUSE = 0.2  # seconds between two checks for replies
 CRASHES = 3  # how often the server repeats a request after the app on the node failed
@@ -38,6 +39,9 @@ class Transport:
         members: each client's number in the deployment, if clients have left (`among`);
             None: client i is node i.
         boots: by node id, the process that sent the node's last reply.
+        releases: by node id, the version of poise that the node registered with.
+        code: facts of every request about users' code that nodes need.
+        countersignatures: checks and keeps the signatures of nodes; None to keep none.
     """
 
     grid: Any
@@ -47,6 +51,9 @@ class Transport:
     state: str = ""
     members: tuple[int, ...] | None = None
     boots: dict[int, str] = field(default_factory=dict)
+    releases: dict[int, str] = field(default_factory=dict)
+    countersignatures: Countersignatures | None = None
+    code: Mapping[str, Any] = field(default_factory=dict)
 
     def among(self, members: Sequence[int]) -> Transport:
         """The connection to these nodes only; client k is the k-th of them."""
@@ -68,6 +75,7 @@ class Transport:
             "nonce": secrets.token_hex(16),
             "client": self.number(client),
             "task": dict(self.task),
+            **self.code,
         }
 
     def ask(

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 import torch
 
+from poise.core.errors import require
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 
@@ -31,6 +32,14 @@ class Corruption(Protocol):
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
         """Return the numbers by which these clients differ, by name, (m,) each."""
+
+
+def require_one_input(pool: Samples, name: str) -> None:
+    """Raise if a model has several inputs: it is unclear which of them to change."""
+    require(
+        len(pool.pools) == 1,
+        f"{name} changes the features of one input, but samples have {len(pool.pools)}",
+    )
 
 
 def copied(shards: Shards) -> Shards:

@@ -12,7 +12,7 @@ from poise.core.errors import InvalidOption, require, suggest
 from poise.core.rng import keys, torch_generator, words
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
-from poise.data.corruptions.corruption import Span, copied
+from poise.data.corruptions.corruption import Span, copied, require_one_input
 
 Replacement: TypeAlias = Callable[
     [int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]
@@ -82,6 +82,7 @@ class Domain:
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Refuse tokens, and rotations of samples that are not square images."""
+        require_one_input(pool, "domain")
         require(not pool.tokens, "domain needs quantities, not tokens")
         square = len(pool.shape) == 3 and pool.shape[1] == pool.shape[2]
         if not callable(self.transforms) and "rotate" in self.transforms:

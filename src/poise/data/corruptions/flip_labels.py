@@ -61,7 +61,7 @@ class FlipLabels:
         """Refuse regressions, and data with fewer than two classes."""
         require(
             pool.classes >= 2,
-            "flip-labels needs a classification with at least two classes",
+            "flip-labels needs one class per sample, and at least two classes",
         )
 
     def corrupted(self, clients: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

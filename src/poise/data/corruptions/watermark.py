@@ -11,7 +11,7 @@ from poise.core.errors import require
 from poise.core.rng import keys, permutations
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
-from poise.data.corruptions.corruption import Span, copied
+from poise.data.corruptions.corruption import Span, copied, require_one_input
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Watermark:
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Refuse tokens, samples with too few pixels, and clients that do not exist."""
+        require_one_input(pool, "watermark")
         require(not pool.tokens, "watermark needs quantities, not tokens")
         places = _places(pool.shape)
         require(

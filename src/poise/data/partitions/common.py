@@ -39,8 +39,8 @@ def check_classes(labels: Labels, rule: str) -> int:
     """Return the number of classes; raises unless labels are whole numbers."""
     require(
         labels.dtype.kind in "iu",
-        f"partition {rule!r} needs class labels, but this is a regression",
-        "use 'iid', 'by-key' or a list of index arrays",
+        f"partition {rule!r} needs one class per sample",
+        "give by= one group per sample, or use 'iid', 'by-key' or index arrays",
         where="partition",
     )
     return int(labels.max()) + 1

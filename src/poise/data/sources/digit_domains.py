@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from poise.core.errors import InvalidOption, require, suggest
 from poise.core.rng import generator
 from poise.core.samples import Samples
+from poise.core.trees import first
 from poise.core.types import Ints
 from poise.data.sources.digits import digits
 from poise.data.sources.mnist import mnist
@@ -189,7 +190,7 @@ def _owners(domain: PoolSubset, clients: int, seed: int) -> Ints:
 def _pool(domains: Sequence[PoolSubset], size: int) -> Samples:
     """Return one pool of the resized images of all domains."""
     images = [
-        resized(domain.pool.features(torch.from_numpy(domain.rows)), size)
+        resized(first(domain.pool.features(torch.from_numpy(domain.rows))), size)
         for domain in domains
     ]
     labels = torch.from_numpy(np.concatenate([domain.labels for domain in domains]))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from poise.core.rng import generator
+from poise.core.types import Ints
 from poise.data.sources.images import image_pools, public_mean
 from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
@@ -29,11 +33,9 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     >>> len(source.train), len(source.test), source.train.shape
     (1438, 359, (1, 8, 8))
     """
-    from sklearn.datasets import load_digits
-
-    held = load_digits()
-    images = np.asarray(held.images).astype(np.uint8)[:, None]
-    labels = np.asarray(held.target).astype(np.int64)
+    rows = _rows()
+    images = rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8)
+    labels = rows[:, -1]
     test = held_out(
         labels, share_of(test_share, "test_share"), generator(0, "digits/test")
     )
@@ -52,3 +54,21 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     if test.any():
         return replace(source, test=test_pool)
     return source
+
+
+def _rows() -> Ints:
+    """The grey values and the class of each image, (1797, 65).
+
+    The file is read without scikit-learn, whose import takes longer than a small run.
+    """
+    found = find_spec("sklearn")
+    if found is not None and found.origin is not None:
+        file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            text = gzip.decompress(file.read_bytes()).decode("ascii")
+            numbers = text.replace("\n", ",").rstrip(",").split(",")
+            return np.array(numbers, dtype=np.int64).reshape(-1, 65)
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    return np.column_stack([images, labels]).astype(np.int64)

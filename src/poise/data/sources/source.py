@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from poise.core.errors import require
 from poise.core.samples import Samples
@@ -32,6 +36,12 @@ class Source:
         notes: facts about this copy of the data that readers of results must know.
         public_mean: the public image that is subtracted from every sample; empty if
             none is.
+        own: the user's own data: the digest of a federation covers their values.
+        columns: names of the features of a table.
+        class_names: names of the classes; empty if classes are only numbers.
+        offered: columns that a partitioner of flwr-datasets may read, (n,) each.
+        groups: a group of each sample, aligned with ``rows``, (n,), by which partitions
+            deal instead of by class.
 
     >>> import torch
     >>> pool = Samples(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), classes=1)
@@ -50,6 +60,11 @@ class Source:
     client_test_share: float = 0.0
     notes: str = ""
     public_mean: str = ""
+    own: bool = False
+    columns: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    offered: Mapping[str, NDArray[Any]] | None = None
+    groups: Ints | None = None
 
     def __post_init__(self) -> None:
         require(len(self) > 0, f"{self.name}: no training samples are left")

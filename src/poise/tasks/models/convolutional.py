@@ -13,11 +13,17 @@ from poise.tasks.layers import Dropout
 
 
 def cnn(
-    samples: Samples, outputs: int, width: int = 32, norm: bool = False
+    samples: Samples,
+    outputs: int,
+    width: int = 32,
+    norm: bool = False,
+    hidden: int = 0,
 ) -> nn.Module:
     """Build 3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense.
 
-    For width 32 and images of 28x28 the dense layer has 1600 inputs. ReLU follows the
+    For width 32 and images of 28x28 the dense layer has 1600 inputs. With ``hidden``, a
+    dense layer of so many units and ReLU come before it; 1600 units is one reading of
+    the text of [Mansour 2022, §4.3]. ReLU follows the
     pooling, which leaves a quarter of the values; the two commute exactly, in value and
     in gradient. With ``norm``, batch norm follows both convolutions; FedBN keeps it
     with the client [Exp-α 2023, §4.3].
@@ -35,6 +41,11 @@ def cnn(
         f"cnn: norm must be true or false, not {norm!r}",
         where="norm",
     )
+    require(
+        isinstance(hidden, int) and not isinstance(hidden, bool) and hidden >= 0,
+        f"cnn: hidden must be a whole number from 0 on, not {hidden!r}",
+        where="hidden",
+    )
     first = [nn.BatchNorm2d(width)] if norm else []
     second = [nn.BatchNorm2d(2 * width)] if norm else []
     body: list[nn.Module] = [
@@ -48,7 +59,11 @@ def cnn(
         nn.ReLU(),
         nn.Flatten(),
     ]
-    return nn.Sequential(*body, nn.Linear(_width(body, samples), outputs))
+    features = _width(body, samples)
+    if hidden:
+        body += [nn.Linear(features, hidden), nn.ReLU()]
+        features = hidden
+    return nn.Sequential(*body, nn.Linear(features, outputs))
 
 
 def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module:

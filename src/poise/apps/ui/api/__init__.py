@@ -10,6 +10,7 @@ from poise.apps.ui.api import (
     figures,
     health,
     jobs,
+    nodes,
     runs,
     unlearning,
 )
@@ -24,4 +25,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     unlearning.router,
     audit.router,
     jobs.router,
+    nodes.router,
 )

@@ -15,21 +15,28 @@ from poise.apps.ui.views.drawing import Drawings
 router = APIRouter(tags=["clients"], responses=PROBLEMS)
 
 Number = Annotated[
-    int, Query(alias="client", description="Number of the client, from 0.")
+    str,
+    Query(
+        alias="client",
+        max_length=200,
+        description="Number of the client, from 0, or its name.",
+    ),
 ]
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page number, from 1.")]
 
 
 @router.get("/client/{name:path}")
 def client(
-    name: RunName, library: RunLibrary, number: Number = 0, page: Page = 1
+    name: RunName, library: RunLibrary, number: Number = "0", page: Page = 1
 ) -> ClientOf:
     """One client: data, contributions, sensitivity and audit result."""
     return gather.client_of(library, name, number, page)
 
 
 @router.get("/client-figures/{name:path}", response_model=Drawings)
-def client_figures(name: RunName, library: RunLibrary, number: Number = 0) -> Response:
+def client_figures(
+    name: RunName, library: RunLibrary, number: Number = "0"
+) -> Response:
     """The figures of one client."""
     return Response(
         gather.client_figures(library, name, number), media_type="application/json"

@@ -9,6 +9,7 @@ from poise.apps.ui.pages import (
     compare,
     federation,
     jobs,
+    nodes,
     run,
     runs,
     unlearning,
@@ -24,6 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     unlearning.router,
     audit.router,
     jobs.router,
+    nodes.router,
     unlock.router,
     assets.router,
 )

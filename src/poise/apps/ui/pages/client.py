@@ -17,9 +17,9 @@ def client(
     request: Request,
     name: RunName,
     library: RunLibrary,
-    number: Number = 0,
+    number: Number = "0",
     rounds: Page = 1,
 ) -> Response:
     """Data, contributions, sensitivity and audit result of a client; default: client 0."""
-    client_data = gather.client_of(library, name, client=number, page=rounds)
+    client_data = gather.client_of(library, name, given=number, page=rounds)
     return page(request, "client.html", name=name, here="/client", found=client_data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,9 +13,11 @@ from poise.analysis.reports import score_table, sections
 from poise.analysis.reports.bounds_vs_run import kept_explanation
 from poise.analysis.reports.groups import group_runs
 from poise.apps.ui.library import Library
-from poise.apps.ui.shared import RunLibrary, RunName, RunTags, page
+from poise.apps.ui.node_models import NodeEvent
+from poise.apps.ui.shared import Deployments, RunLibrary, RunName, RunTags, page
 from poise.apps.ui.views.listing import RunLine, line_of
-from poise.ledger.run import Run
+from poise.apps.ui.views.nodes import run_events
+from poise.results import Run
 
 router = APIRouter()
 
@@ -32,7 +36,11 @@ MOST_EVENTS = 200
 
 @router.get("/run/{name:path}")
 def run(
-    request: Request, name: RunName, library: RunLibrary, tags: RunTags
+    request: Request,
+    name: RunName,
+    library: RunLibrary,
+    tags: RunTags,
+    known: Deployments,
 ) -> Response:
     """The page of a run; a script loads the figures."""
     line = line_of(name, library.read_summary(name), tags.all().get(name, ()))
@@ -49,12 +57,29 @@ def run(
         sections=SECTIONS,
         explained=kept_explanation(folder),
         folder=folder,
+        nodes=_node_events(folder, known, line),
         **kept,
     )
 
 
+def _node_events(
+    folder: Path, known: tuple[Path, ...], line: RunLine
+) -> list[NodeEvent] | None:
+    """The events of its nodes during a run; None if no known deployment made it."""
+    since = 0.0
+    if line.began is not None:
+        since = line.began.timestamp()
+    until = line.changed.timestamp()
+    if line.state == "running":
+        until = time.time()
+    return run_events(folder, known, since=since, until=until)
+
+
 def _read(library: Library, name: str) -> dict[str, Any]:
     """The texts and tables of the page."""
+    # imports PyTorch, which takes seconds
+    from poise.apps.ui.views.federation import on_nodes
+
     with library.open(name) as run:
         groups = group_runs([run])
         return {
@@ -62,6 +87,7 @@ def _read(library: Library, name: str) -> dict[str, Any]:
             "scores": sections.scores(score_table(groups)),
             "experiment": run.experiment.strip(),
             "events": run.events[-MOST_EVENTS:],
+            "on_nodes": on_nodes(run.experiment),
             "refusals": run.refusals[-MOST_EVENTS:],
             "facts": _facts(run),
             "missing": _missing(library, name, run),

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from poise.apps.ui.guard import Keys, cookie_name
+from poise.apps.ui.guard import Keys
 from poise.apps.ui.shared import page
 
 router = APIRouter()
@@ -30,10 +30,7 @@ def unlock(
     if not keys.fits(token.strip()):
         return page(request, "unlock.html", 401, back=_safe_address(back), wrong=True)
     answer = RedirectResponse(_safe_address(back), 303)
-    port = (request.scope.get("server") or ("", None))[1]
-    answer.set_cookie(
-        cookie_name(port), keys.session, httponly=True, samesite="strict", path="/"
-    )
+    keys.set_cookie(answer, request.scope)
     return answer
 
 

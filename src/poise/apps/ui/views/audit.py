@@ -18,8 +18,9 @@ from poise.analysis.reports.plots import Plot, plot_of
 from poise.apps.ui.models import AuditResult, Ranked, Ranking, Threshold
 from poise.auditing.audit import ALARM, Audit, audit
 from poise.auditing.auditor import Auditor
+from poise.core.client_names import client_title
 from poise.core.errors import IncompatibleParts, require
-from poise.ledger.run import Run
+from poise.results import Run
 
 MOST_CELLS = 20_000_000
 """Maximum of clients times rounds for an audit in the console; each has a score."""
@@ -120,6 +121,7 @@ def audit_result(kept: KeptAudit, client: int) -> AuditResult:
     p = float(audit.p_values[client])
     return AuditResult(
         client=client,
+        name=client_title(client, audit.names),
         score=float(audit.scores[client]),
         p=p,
         why=kept.words[client],

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from poise.analysis.reports.bins import bins, evenly
-from poise.analysis.reports.figures import (
-    CLASSES,
-    MOST_ROUNDS,
-    PALETTE,
-    empty_figure,
-    line_mode,
-)
+from poise.analysis.reports.figures import CLASSES, MOST_ROUNDS, line_mode
 from poise.analysis.reports.graphs import KeptGraph
 from poise.analysis.reports.plots import Plot, plot_of
 from poise.analysis.reports.tables import finite
@@ -32,9 +26,11 @@ from poise.apps.ui.models import (
 from poise.apps.ui.quarantine import owner
 from poise.apps.ui.views.audit import MOST_CELLS
 from poise.auditing.audit import Audit
+from poise.core.client_names import client_title
 from poise.core.types import Floats, Ints
 from poise.graph.divergence import jensen_shannon, total_variation
-from poise.ledger.run import Run
+from poise.results import Run
+from poise.results.drawing import PALETTE, empty_figure, legend_name, whole_numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -45,14 +41,25 @@ PER_PAGE = 50
 NEIGHBOURS = 5
 
 
-def checked(run: Run, client: int) -> int:
-    """The client's number; raises `NotInRun` if the run has no such client."""
+def checked(run: Run, client: int | str) -> int:
+    """The number of a client that is given by number or by name.
+
+    Raises `NotInRun` if the run has no such client.
+    """
+    if isinstance(client, str) and not client.isdecimal():
+        return run.client_number(client)
+    client = int(client)
     if not 0 <= client < run.clients:
         raise NotInRun(
             f"this run has no client {client}",
             f"choose a client from 0 to {run.clients - 1}",
         )
     return client
+
+
+def title(run: Run, client: int) -> str:
+    """The name of a client; ``client 3`` without a name."""
+    return client_title(client, run.client_names)
 
 
 def profile(run: Run, client: int) -> Profile:
@@ -67,6 +74,7 @@ def profile(run: Run, client: int) -> Profile:
         share = float(sizes[client] / sizes.sum())
     return Profile(
         client=client,
+        name=title(run, client),
         clients=run.clients,
         owner=owner(client, run.array("members")),
         samples=samples,
@@ -210,7 +218,7 @@ def plots(
     counts = run.array("label_counts")
     figures = []
     if counts is not None:
-        figures.append(class_figure(counts, client))
+        figures.append(class_figure(counts, client, title(run, client)))
     if len(history.rows):
         figures.append(weight_figure(history))
         if _reported_losses(history):
@@ -220,19 +228,19 @@ def plots(
         metric_figure(name, run.metric(name)[:, client]) for name in measured(run)
     ]
     if psi is not None and len(psi) > 1:
-        figures.append(_psi_figure(client, psi, limit))
+        figures.append(_psi_figure(title(run, client), psi, limit))
     if audit is not None and len(audit.by_round):
         figures.append(suspicion_figure(audit, client))
     return [plot_of([figure], [""]) for figure in figures]
 
 
-def _psi_figure(client: int, psi: Floats, limit: float) -> Figure:
+def _psi_figure(name: str, psi: Floats, limit: float) -> Figure:
     note = (
         f"Dashed line: limit Psi* = {limit:.4g}. Below it, poise can unlearn the client by adding "
         "noise."
     )
     figure = sensitivity_figure(
-        f"Sensitivity Psi to client {client}",
+        f"Sensitivity Psi to {name}",
         note,
         psi=psi[:, None],
         limit=limit,
@@ -242,7 +250,7 @@ def _psi_figure(client: int, psi: Floats, limit: float) -> Figure:
     return figure
 
 
-def class_figure(counts: Ints, client: int) -> Figure:
+def class_figure(counts: Ints, client: int, name: str) -> Figure:
     """The class shares of a client next to those of all clients."""
     import plotly.graph_objects as go
 
@@ -253,8 +261,8 @@ def class_figure(counts: Ints, client: int) -> Figure:
         "share",
     )
     classes = [str(k) for k in range(counts.shape[1])]
-    for name, colour, row in (
-        (f"client {client}", PALETTE[0], counts[client]),
+    for label, colour, row in (
+        (legend_name(name), PALETTE[0], counts[client]),
         ("all clients", CLASSES[-1], counts.sum(axis=0)),
     ):
         share = row / max(row.sum(), 1)
@@ -262,7 +270,7 @@ def class_figure(counts: Ints, client: int) -> Figure:
             go.Bar(
                 x=classes,
                 y=share,
-                name=name,
+                name=label,
                 marker={"color": colour},
                 customdata=row,
                 hovertemplate="class %{x}: %{y:.1%} (%{customdata} "
@@ -313,6 +321,17 @@ def measured(run: Run) -> list[str]:
     if not run.rounds or run.rounds * run.clients > MOST_CELLS:
         return []
     return [name for name in run.metrics if run.metric(name).ndim == 2]
+
+
+def latest(run: Run, client: int) -> dict[str, float]:
+    """The last known value of each metric of a client, by name in words."""
+    found = {}
+    for name in measured(run):
+        values = run.metric(name)[:, client]
+        known = values[np.isfinite(values)]
+        if len(known):
+            found[name.replace("_", " ")] = float(known[-1])
+    return found
 
 
 def metric_figure(name: str, values: Floats) -> Figure:
@@ -382,7 +401,8 @@ def _over_rounds(history: ClientHistory, title: str, y: str) -> Figure:
     if count > MOST_ROUNDS:
         width = bins(count, MOST_ROUNDS).width
         note = f"Means over bins of {width}; {count:,} contributions in total."
-    return empty_figure(title, note, "aggregation", y)
+    figure = empty_figure(title, note, "aggregation", y)
+    return figure.update_xaxes(whole_numbers(history.rounds))
 
 
 def _add(

@@ -10,11 +10,11 @@ from pydantic import BaseModel
 
 from poise.analysis.reports import cohorts
 from poise.analysis.reports.bounds_vs_run import bounds_figure, kept_explanation
-from poise.analysis.reports.curves import Axis
 from poise.analysis.reports.groups import Group, group_runs
 from poise.analysis.reports.plots import FIGURES, Plot, curve_plots, plot_of
 from poise.analysis.reports.timelines import overlaps, timeline_figure
-from poise.ledger.run import Run
+from poise.results import Run
+from poise.results.drawing import Axis
 
 AXES: tuple[Axis, ...] = ("rounds", "time", "seconds", "bytes")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,15 @@ import numpy as np
 
 from poise.analysis.reports import inspection_page
 from poise.analysis.reports.bins import bins
-from poise.analysis.reports.figures import PALETTE, class_composition, empty_figure
+from poise.analysis.reports.figures import class_composition
 from poise.analysis.reports.graphs import KeptGraph
 from poise.analysis.reports.plots import Plot, plot_of
 from poise.apps.ui.jobs import FOLDER
+from poise.core.client_names import client_title
 from poise.core.types import Ints
 from poise.graph.divergence import jensen_shannon, total_variation
-from poise.ledger.run import Run
+from poise.results import Run
+from poise.results.drawing import PALETTE, empty_figure, whole_numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -114,7 +117,7 @@ def plots(run: Run) -> list[Plot]:
     """The figures from the ledger: sizes and classes of the clients."""
     drawn = []
     if (sizes := run.array("sizes")) is not None:
-        drawn.append(size_figure(np.asarray(sizes)))
+        drawn.append(size_figure(np.asarray(sizes), run.client_names))
     if run.array("label_counts") is not None:
         drawn.append(class_composition(run))
     return [plot_of([figure], [""]) for figure in drawn]
@@ -132,7 +135,7 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
     return [*shown, plot_of([inspection_page.spectrum_figure(graph)], [""])]
 
 
-def size_figure(sizes: Ints) -> Figure:
+def size_figure(sizes: Ints, titles: Sequence[str] = ()) -> Figure:
     """Samples per client, sorted by size; means over bins for many clients."""
     import plotly.graph_objects as go
 
@@ -146,8 +149,9 @@ def size_figure(sizes: Ints) -> Figure:
     for first, end in pairwise(binned.edges.tolist()):
         name = f"{end - first} clients"
         if end - first == 1:
-            name = f"client {order[first]}"
+            name = client_title(int(order[first]), titles)
         names.append(name)
+    figure.update_xaxes(whole_numbers(len(sizes)))
     return figure.add_trace(
         go.Bar(
             x=binned.centres + 1,

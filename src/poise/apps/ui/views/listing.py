@@ -7,18 +7,22 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from poise.analysis.reports.estimates import estimate
 from poise.analysis.reports.groups import identity_of
 from poise.analysis.reports.numbers import with_interval
-from poise.analysis.reports.rows import PREFERRED
 from poise.analysis.reports.tables import finite
-from poise.analysis.reports.wording import brief, phrase
+from poise.analysis.reports.wording import phrase
+from poise.core.directions import PREFERRED
 from poise.core.slots import DEFAULTS, RUN_SLOTS
+from poise.ledger.foreign import UNREADABLE, unreadable
+from poise.ledger.store import BEGAN, ENDING
 from poise.ledger.summary import RunSummary
+from poise.results.words import brief
 
 PARTS = (*RUN_SLOTS, "attacks")
 """The slots of a recipe."""
@@ -46,6 +50,7 @@ class RunLine(BaseModel):
     name: str
     state: Literal["running", "done", "stopped", "failed", "damaged"]
     trouble: str
+    ending: str
     experiment: str
     branch_of: str | None
     recipe: dict[str, str]
@@ -61,6 +66,11 @@ class RunLine(BaseModel):
     over_seeds: dict[str, Interval]
     tags: list[str]
     changed: datetime
+    began: datetime | None = Field(
+        description="When the run began; null for runs of poise 0.1."
+    )
+    seconds: float = Field(description="Real time spent on all aggregations.")
+    duration: str = Field(description="The same in words; empty before the first.")
 
 
 def lines(
@@ -70,7 +80,7 @@ def lines(
     all_lines = []
     by_experiment: dict[str, list[RunLine]] = {}
     for name, summary in summaries.items():
-        line = _line(name, summary, list(tags.get(name, ())))
+        line = _readable_line(name, summary, list(tags.get(name, ())))
         all_lines.append(line)
         by_experiment.setdefault(line.experiment, []).append(line)
     for group in by_experiment.values():
@@ -90,6 +100,15 @@ def main_score(names: Sequence[str]) -> str | None:
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
 
+def _readable_line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
+    """The line of a run; one whose files hold something unexpected counts as damaged."""
+    try:
+        return _line(name, summary, tags)
+    except UNREADABLE as error:
+        words = unreadable(name, error).message
+        return _line(name, RunSummary("damaged", words, experiment="", meta={}), tags)
+
+
 def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
     tables, trouble = _parse_experiment(summary)
     plan = tables.get("run", {})
@@ -100,11 +119,15 @@ def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
     goal = planned
     if summary.state == "done" and summary.rounds < (planned or 0):  # stopped early
         goal = None
+    took = ""
+    if summary.seconds > 0:
+        took = duration(summary.seconds)
     parent, _, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
         name=name,
         state=summary.state,
         trouble=trouble,
+        ending=summary.meta.get(ENDING, ""),
         experiment=_experiment_key(name, tables, summary.meta),
         branch_of=parent or None,
         recipe=_recipe(tables),
@@ -120,15 +143,24 @@ def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
         over_seeds={},
         tags=tags,
         changed=datetime.fromtimestamp(summary.changed, UTC),
+        began=_parse_time(summary.meta.get(BEGAN)),
+        seconds=finite(summary.seconds) or 0.0,
+        duration=took,
     )
 
 
 def _parse_experiment(summary: RunSummary) -> tuple[dict[str, Any], str]:
     """The tables of the experiment file, and an error message or an empty text."""
     try:
-        return tomllib.loads(summary.experiment), summary.trouble
-    except tomllib.TOMLDecodeError as error:
+        return experiment_tables(summary.experiment), summary.trouble
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         return {}, summary.trouble or f"the experiment file is not TOML: {error}"
+
+
+@lru_cache(4096)
+def experiment_tables(text: str) -> dict[str, Any]:
+    """The tables of an experiment file, which nobody changes."""
+    return tomllib.loads(text)
 
 
 def _progress(
@@ -217,6 +249,19 @@ def _experiment_key(
         return hashlib.sha256(name.encode()).hexdigest()[:12]
     same = json.dumps(identity_of(tables, meta), sort_keys=True, default=str)
     return hashlib.sha256(same.encode()).hexdigest()[:12]
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    """A recorded time; None for anything else."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if time.tzinfo is None:
+        return None
+    return time
 
 
 def _parse_int(text: str | None) -> int | None:

@@ -23,8 +23,9 @@ from poise.apps.ui.models import Verification
 from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import METHODS, UnlearnRequest
 from poise.core.errors import InvalidOption
-from poise.ledger.run import Run
+from poise.ledger.foreign import read_bytes
 from poise.privacy.budget import Budget
+from poise.results import Run
 from poise.unlearning.cost_preview import Preview, declared_budget, declared_by, preview
 from poise.unlearning.fulfilment import fulfilled
 from poise.unlearning.histories import CERTIFICATE, Histories
@@ -262,7 +263,7 @@ def fingerprint(histories: Histories, request: int) -> str:
     """A hash of certificate and ledgers; if it changes, a verification is stale."""
     folder = histories.branch_folder(request)
     assert folder is not None
-    hashed = hashlib.sha256((folder / CERTIFICATE).read_bytes())
+    hashed = hashlib.sha256(read_bytes(folder / CERTIFICATE))
     for run in (histories.root, histories.run(request)):
         hashed.update(run.digest.encode())
     return hashed.hexdigest()

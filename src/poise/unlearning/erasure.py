@@ -1,0 +1,214 @@
+"""`poise unlearn --erase`: delete the traces of unlearned clients, and certify it.
+
+The plan is on disk before the first deletion. Every step can be repeated, so a process
+that dies leaves a plan that the same command finishes. The new certificate comes last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from poise.core.disk import DRAFT
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
+from poise.evidence.digests import sign_digest
+from poise.evidence.keys import signing_key
+from poise.ledger.files import REQUEST, write_whole
+from poise.ledger.foreign import read_json
+from poise.ledger.redaction import redact, surplus_files
+from poise.results import Run, open_run
+from poise.unlearning.certificate import FORMAT, digest_of, file_hash, read
+from poise.unlearning.erasure_checks import PLAN, pages, redactions, remaining
+from poise.unlearning.histories import (
+    CERTIFICATE,
+    FOLDER,
+    Histories,
+    locked_folder,
+    require_ended,
+)
+from poise.unlearning.request import Request
+from poise.unlearning.shards import holds_shards
+from poise.unlearning.signed import anchor_of, issue, subjects_of
+from poise.unlearning.unaltered import require_as_certified, require_at_rest
+from poise.unlearning.verification import grounds_again, made_again
+
+METHODS = ("sifu", "scratch", "exact")
+
+
+def erase(
+    run: Run | str | Path,
+    out: str | Path | None = None,
+    nodes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Erase the traces of all unlearned clients from a run folder, and certify it anew.
+
+    Models after the restart, stored updates, client states, sketches, losses, pages, and
+    the rounds after the restart are gone afterwards. The new certificate lists them, and
+    what stays, with reasons. The training cannot be resumed any more.
+
+    Args:
+        run: the training run, or its folder.
+        out: folder of the branches; ``unlearning`` in the run's folder by default.
+        nodes: what was erased outside of the run folder, for the certificate.
+
+    Returns:
+        the new certificate.
+    """
+    histories = _histories(run, out)
+    require_ended(histories.root)
+    assert histories.folder is not None
+    with locked_folder(histories.folder):
+        histories = _histories(run, out)
+        newest = histories.finished[-1].request
+        folder = histories.branch_folder(newest.index)
+        assert folder is not None
+        document = read(folder / CERTIFICATE)
+        pending = (folder / PLAN).exists()
+        if document.get("erasure") is not None and not pending:
+            return document
+        require_erasable(histories, newest)
+        if not pending:
+            require_as_certified(histories)
+            plan = _plan(histories, nodes)
+            write_whole(folder / PLAN, json.dumps(plan, indent=1).encode())
+        plan = _read_plan(folder / PLAN)
+        _delete(histories, newest)
+        again = _certify(_histories(run, out), document, plan)
+        for draft in folder.parent.glob(f"**/.*{DRAFT}"):
+            draft.unlink()  # of a process that died
+        (folder / PLAN).unlink()
+        return again
+
+
+def finish_erasure(run: str | Path, out: str | Path | None = None) -> bool:
+    """Finish an erasure that was interrupted; return whether there was one."""
+    branches = Path(run) / FOLDER if out is None else Path(out)
+    if not any(branches.glob(f"*/{PLAN}")):
+        return False
+    erase(run, out)
+    return True
+
+
+def require_erasable(histories: Histories, request: Request) -> None:
+    """Raise where the new model rests on what an erasure would delete."""
+    if request.method not in METHODS:
+        raise IncompatibleParts(
+            f"--erase: after {request.method} the new model rests on the last model of "
+            "the training, which the clients moved, and verification needs all of it",
+            f"use one of the methods {', '.join(METHODS)}",
+        )
+    if request.options.guarantee == "group" and histories.root.keeps_updates:
+        raise IncompatibleParts(
+            "--erase: the sensitivity of the group rests on the stored updates",
+            "declare the group before training ([unlearning] groups), without "
+            "keep_updates",
+        )
+    assert histories.root.path is not None
+    own = None if histories.folder is None else histories.folder.resolve()
+    for file in histories.root.path.glob(f"*/*/{REQUEST}"):
+        if file.parent.parent.resolve() != own:
+            raise IncompatibleParts(
+                f"--erase: {file.parent.parent} is another history of this training",
+                "move it away, or delete it if you no longer need it",
+            )
+
+
+def _histories(run: Run | str | Path, out: str | Path | None) -> Histories:
+    """Return the histories of a run folder, opened anew."""
+    path = Path(run) if isinstance(run, str | Path) else run.path
+    if path is None:
+        raise InvalidOption("--erase: a run in memory has no folder", "delete the run")
+    if holds_shards(path):
+        raise IncompatibleParts(
+            "--erase does not apply to ensembles of shards",
+            "delete the folders of the shards that you no longer need",
+        )
+    histories = Histories.of(open_run(path), None if out is None else Path(out))
+    if not histories.finished:
+        raise LedgerError(
+            f"{path} has no finished request", "unlearn clients first: poise unlearn"
+        )
+    return histories
+
+
+def _plan(histories: Histories, nodes: Sequence[str]) -> dict[str, Any]:
+    """Return what the runs had before the erasure, and the files that it deletes."""
+    before = []
+    erased = []
+    for s, redaction in enumerate(redactions(histories)):
+        run = histories.run(s)
+        assert run.path is not None
+        before.append({"rounds": run.rounds, "digest": run.digest})
+        for file in (*surplus_files(run.path, redaction), *pages(run)):
+            erased.append(
+                {
+                    "run": s,
+                    "file": str(file.relative_to(run.path)),
+                    "sha256": file_hash(file) if file.is_file() else None,
+                }
+            )
+    return {
+        "clients": histories.unlearned,
+        "before": before,
+        "erased": erased,
+        "nodes": list(nodes),
+    }
+
+
+def _read_plan(file: Path) -> dict[str, Any]:
+    try:
+        plan: dict[str, Any] = read_json(file)
+    except (OSError, ValueError) as error:
+        raise LedgerError(
+            f"{file} cannot be read: {error}", "restore the file from a backup"
+        ) from error
+    return plan
+
+
+def _delete(histories: Histories, newest: Request) -> None:
+    """Delete everything of the plan, and sign the digests of what stays."""
+    key = signing_key()
+    for s, redaction in enumerate(redactions(histories)):
+        run = histories.run(s)
+        assert run.path is not None
+        run.close()
+        for page in pages(run):
+            page.unlink()
+        digest = redact(run.path, redaction, newest.index)
+        sign_digest(
+            run.path, key, "erased", rounds=redaction.rounds, digest=digest, again=True
+        )
+    histories.run(newest.index).close()
+    assert histories.folder is not None
+    for page in histories.folder.glob("*.html"):
+        page.unlink()  # curves of the clients; the next request writes it anew
+
+
+def _certify(
+    histories: Histories, document: dict[str, Any], plan: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the certificate of what is left."""
+    request = histories.finished[-1].request
+    erasure = {**plan, "stays": remaining(histories, redactions(histories))}
+    lengths = [(run, run.rounds) for run, _ in histories.lengths()[:-1]]
+    grounds = grounds_again(histories, request, lengths)
+    basis = {**document, "certificate": FORMAT, "erasure": erasure}
+    training = {"rounds": histories.root.rounds}
+    basis["evidence"] = {**document["evidence"], "training": training}
+    again = made_again(histories, request, document=basis, grounds=grounds)
+    again["digest"] = digest_of(again)
+    require_at_rest(again, histories)
+    folder = histories.branch_folder(request.index)
+    assert folder is not None
+    issue(
+        again,
+        folder,
+        subjects=subjects_of(histories, again),
+        anchor=anchor_of(histories.root, histories.root.rounds),
+    )
+    return again
+
+
+__all__ = ["erase", "finish_erasure"]

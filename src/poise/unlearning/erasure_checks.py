@@ -1,0 +1,242 @@
+"""What an erasure deletes and what stays, and the checks that nothing is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poise.core.disk import DRAFT
+from poise.core.errors import LedgerError
+from poise.evidence import log
+from poise.evidence.countersign import FILE as COUNTERSIGNATURES
+from poise.ledger.redaction import Redaction, remaining_trace
+from poise.ledger.store import DATABASE
+from poise.results import Run
+from poise.unlearning.checks import Check, difference
+from poise.unlearning.histories import Histories
+
+PLAN = "erasure.json"
+"""The file in a branch whose erasure is not finished: what the runs had before it."""
+
+PAGES = (
+    "*.html",
+    f"*{DRAFT}",
+    f"{DATABASE}.*",
+    "ledger.*.sqlite*",  # copies that `poise resume` set aside
+    "events.out.*",
+    "explanation.json",
+    "console/*.html",
+    "console/*.safetensors",
+)
+"""Files with measurements of clients that poise writes beside a ledger."""
+
+CONSOLE = "console"
+"""The folder of a run in which the console keeps its jobs and the operator's decisions."""
+
+
+def require_erased(histories: Histories) -> None:
+    """Raise where an erasure was interrupted: the ledgers are between two states."""
+    for branch in histories.finished:
+        folder = histories.branch_folder(branch.request.index)
+        if folder is not None and (folder / PLAN).exists():
+            clients = ",".join(map(str, branch.request.clients))
+            raise LedgerError(
+                f"{folder}: the erasure of this request is not finished",
+                f"repeat the request: --clients {clients} --erase",
+            )
+
+
+def redactions(histories: Histories) -> list[Redaction]:
+    """Return what to erase from the training and from each branch before the newest."""
+    nodes = dict(histories.nodes)
+    newest = histories.finished[-1].request
+    result = []
+    for s in range(newest.index):
+        members = histories.members(s)
+        clients = np.flatnonzero(np.isin(members, histories.unlearned)).tolist()
+        rounds = nodes.get(s, 0)
+        sums = newest.method == "exact" and s == 0
+        result.append(
+            Redaction(
+                tuple(clients),
+                rounds=1 if sums else rounds,
+                models=nodes.get(s, -1),
+                sums=sums,
+            )
+        )
+    return result
+
+
+def pages(run: Run) -> list[Path]:
+    """Return the pages, copies and leftovers beside the ledger of a run."""
+    assert run.path is not None
+    found = {file for pattern in PAGES for file in run.path.glob(pattern)}
+    return sorted(found)
+
+
+def name_of(branch: int) -> str:
+    """Return the name of the training or a branch in a certificate."""
+    return "training" if branch == 0 else f"branch {branch}"
+
+
+def remaining(histories: Histories, plan: list[Redaction]) -> list[dict[str, str]]:
+    """Return what stays about the clients, with reasons."""
+    stays = []
+    for s, redaction in enumerate(plan):
+        name = name_of(s)
+        if redaction.models >= 0:
+            stays.append(
+                {
+                    "item": f"{name}: kept models up to round {redaction.models}",
+                    "reason": (
+                        "the new model restarted from the last of them, and later "
+                        "requests may restart from the others; the clients moved them "
+                        "by no more than the noise hides"
+                    ),
+                }
+            )
+        if redaction.rounds:
+            stays.append(
+                {
+                    "item": (
+                        f"{name}: for rounds 0 to {redaction.rounds - 1}, who took part, "
+                        "coefficients, sample counts, steps, lengths of updates, "
+                        "distances moved"
+                    ),
+                    "reason": "the sensitivities on this certificate are computed from them",
+                }
+            )
+        stays.append(
+            {
+                "item": f"{name}: number of samples and importance of each client",
+                "reason": "the hashes of the evidence cover them",
+            }
+        )
+        folder = histories.run(s).path
+        if folder is not None and (folder / COUNTERSIGNATURES).exists():
+            stays.append(
+                {
+                    "item": f"{name}: hashes of updates in {COUNTERSIGNATURES}",
+                    "reason": "the nodes signed them: they prove who contributed",
+                }
+            )
+        stays.append(
+            {
+                "item": f"{name}: logs and decisions in the folder {CONSOLE}, if any",
+                "reason": "they record the operator's actions",
+            }
+        )
+        unknown = _unknown_files(histories, s)
+        if unknown:
+            stays.append(
+                {
+                    "item": f"{name}: {', '.join(unknown)}",
+                    "reason": "poise did not write these files: look at them yourself",
+                }
+            )
+    return stays
+
+
+KNOWN = (
+    "experiment.toml",
+    "ledger.sqlite",
+    "ledger.sqlite-shm",
+    "ledger.sqlite-wal",
+    "lock",
+    "models",
+    "request.json",
+    "certificate.json",
+    "certificate.dsse",
+    log.FILE,
+    PLAN,
+    COUNTERSIGNATURES,
+    CONSOLE,
+)
+
+
+def _unknown_files(histories: Histories, s: int) -> list[str]:
+    """Return the names in a run folder that poise does not know."""
+    folder = histories.run(s).path
+    assert folder is not None
+    branches = histories.folder
+    dropped = {file.name for file in pages(histories.run(s))}
+    return sorted(
+        place.name
+        for place in folder.iterdir()
+        if place.name not in KNOWN
+        and place.name not in dropped
+        and (branches is None or place.resolve() != branches.resolve())
+    )
+
+
+def erasure_checks(
+    histories: Histories, document: Mapping[str, Any]
+) -> Iterator[Check]:
+    """Yield the checks of what a certificate says was erased."""
+    erasure = document.get("erasure")
+    if erasure is None:
+        return
+    plan = redactions(histories)
+    label = "erased: the list names what the request asks for"
+    problem = difference(erasure["clients"], histories.unlearned)
+    keys = {"clients", "before", "erased", "stays", "nodes"}
+    if set(erasure) != keys:
+        problem = "it has other entries"
+    yield Check(label, problem)
+    yield Check(
+        "erased: what stays is named",
+        difference(erasure["stays"], remaining(histories, plan)),
+    )
+    for s, redaction in enumerate(plan):
+        run = histories.run(s)
+        assert run.path is not None
+        problem = remaining_trace(run.path, redaction)
+        back = pages(run)
+        if back and not problem:
+            problem = f"{back[0].name} is there"
+        yield Check(f"erased: no trace of the clients in the {name_of(s)}", problem)
+        yield _before_check(run, erasure["before"][s], s)
+    yield _files_check(histories, erasure["erased"])
+
+
+def _before_check(run: Run, before: Mapping[str, Any], s: int) -> Check:
+    """Check that the digest before the erasure is the one signed during training."""
+    assert run.path is not None
+    known = log.entries(run.path)
+    cuts = [k for k, entry in enumerate(known) if entry.event == "erased"]
+    label = f"erased: the digest of the {name_of(s)} before it is the one signed"
+    if not cuts:
+        return Check(label, f"{log.FILE} does not name the erasure")
+    signed = [(entry.rounds, entry.digest) for entry in known]
+    never_signed = cuts[0] == 0  # a run of an earlier version
+    same = never_signed or (before["rounds"], before["digest"]) in signed
+    complete = set(before) == {"rounds", "digest"}
+    return Check(label, "" if same and complete else "it is another digest")
+
+
+def _files_check(histories: Histories, erased: list[Mapping[str, Any]]) -> Check:
+    """Check that no file of the list is there again."""
+    problem = ""
+    for item in erased:
+        run = histories.run(item["run"])
+        assert run.path is not None
+        file = run.path / item["file"]
+        if set(item) != {"run", "file", "sha256"} or ".." in file.parts:
+            problem = f"{item} is not an entry of the list"
+        elif file.exists():
+            problem = f"{file} is there again"
+    return Check("erased: no file of the list is back", problem)
+
+
+__all__ = [
+    "PLAN",
+    "erasure_checks",
+    "name_of",
+    "pages",
+    "redactions",
+    "remaining",
+    "require_erased",
+]

@@ -1,0 +1,92 @@
+"""Links in a run folder from elsewhere: poise writes to nothing outside the folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from faults.support import call, run_into, small
+from poise.core import disk
+from poise.core.errors import LedgerError
+from poise.training import resume
+
+EXPERIMENT = small(rounds=6)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return run_into(EXPERIMENT, tmp_path / "runs", stop_after=3)
+
+
+@pytest.mark.parametrize("name", ["lock", "ledger.sqlite", "ledger.sqlite-wal"])
+def test_resume_refuses_a_link_in_place_of_a_file(
+    name: str, run: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(outside)
+    outcome = call("resume", run, "--json")
+    assert outcome.code == 1
+    assert f"{run / name} is a link" in outcome.err
+    assert outside.read_bytes() == b"mine"
+
+
+def test_resume_refuses_a_lock_that_is_a_hard_link(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    (run / "lock").unlink()
+    (run / "lock").hardlink_to(outside)
+    outcome = call("resume", run, "--json")
+    assert outcome.code == 1
+    assert f"{run / 'lock'} is a hard link" in outcome.err
+    assert outside.read_bytes() == b"mine"
+
+
+def test_resume_refuses_a_folder_of_models_that_is_a_link(
+    run: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    (run / "models").rename(outside)
+    (run / "models").symlink_to(outside)
+    (outside / "draft.part").write_bytes(b"mine")
+    before = {file: file.read_bytes() for file in outside.iterdir()}
+    with pytest.raises(LedgerError, match="is a link"):
+        resume(run)
+    assert {file: file.read_bytes() for file in outside.iterdir()} == before
+
+
+def test_a_pipe_in_place_of_the_lock_is_refused_at_once(run: Path) -> None:
+    (run / "lock").unlink()
+    os.mkfifo(run / "lock")
+    outcome = call("resume", run, "--json")
+    assert outcome.code == 1
+    assert str(run / "lock") in outcome.err
+
+
+def test_a_link_with_the_name_of_a_file_is_replaced_and_not_followed(
+    tmp_path: Path,
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    target = tmp_path / "model"
+    target.symlink_to(outside)
+    (tmp_path / "model.part").symlink_to(outside)
+    disk.write_files({target: b"new"})
+    assert outside.read_bytes() == b"mine"
+    assert target.read_bytes() == b"new"
+    assert not target.is_symlink()
+
+
+def test_a_temporary_name_that_is_taken_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    monkeypatch.setattr(disk.secrets, "token_hex", lambda size: "known")
+    (tmp_path / ".model.known.part").symlink_to(outside)
+    with pytest.raises(FileExistsError):
+        disk.write_files({tmp_path / "model": b"new"})
+    assert outside.read_bytes() == b"mine"
