@@ -11,7 +11,7 @@ import pytest
 from documentation.blocks import ROOT
 
 PAGE = ROOT / "docs" / "references.md"
-BIBLIOGRAPHY = ROOT / "docs" / "references.bib"
+BIBLIOGRAPHY = ROOT / "src" / "poise" / "exports" / "references.bib"
 SUFFIXES = {".py", ".md", ".toml", ".html", ".js"}
 KEY = re.compile(r"\[([A-Z][\w-]*)\s+((?:19|20)\d\d)(?:,[^\[\]]*)?\]")
 LINK = re.compile(
