@@ -147,16 +147,24 @@ def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
                 return
         position = max(position, end_of_line)
         if ended or (pid is None and time.monotonic() - started > START_TIMEOUT):
-            failure = "ended without a message"
-            if pid is None:
-                failure = "did not start"
-            raise DeploymentFailed(
-                f"the server app of the run {failure}",
-                f"see {deployment.logs}; all complete rounds are saved, continue with: "
-                f"poise deploy resume RUN --to {deployment.path}",
-            )
+            raise _ended_early(deployment, started=pid is not None)
         yield {}
         time.sleep(0.2)
+
+
+def _ended_early(deployment: Deployment, started: bool) -> DeploymentFailed:
+    """The error about a server app that ended before its run did."""
+    path = deployment.path
+    goes_on = f"all complete rounds are saved, continue with: poise deploy resume RUN --to {path}"
+    if deployment.state().get("status") in ("stopping", "down"):
+        return DeploymentFailed(
+            f"the deployment {path} was stopped during the run",
+            f"start it again with: poise deploy up {path}; {goes_on}",
+        )
+    failure = "ended without a message" if started else "did not start"
+    return DeploymentFailed(
+        f"the server app of the run {failure}", f"see {deployment.logs}; {goes_on}"
+    )
 
 
 def _error(line: Mapping[str, Any]) -> PoiseError:

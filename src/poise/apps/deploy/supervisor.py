@@ -91,6 +91,7 @@ class Supervisor(ProcessGroup):
                     self._write("up")
                 self.watch.look()
                 time.sleep(0.2)
+            self._write("stopping")
         except BaseException as error:
             self._write("failed", str(error))
             self._note(f"the deployment failed: {error}", trouble=True)
