@@ -121,7 +121,18 @@ def alter(ledger: Path, table: str, column: str, row: str) -> bool:
     return True
 
 
-HARMLESS = {"timings", "events", "label_counts", "mkl", "poise", "status", "keep"}
+HARMLESS = {
+    "timings",
+    "events",
+    "label_counts",
+    "mkl",
+    "poise",
+    "status",
+    "keep",
+    "began",
+    "tensors",  # names and shapes, for exports
+    "sample form",  # for predictions
+}
 """What a guarantee does not depend on. The evidence still covers it, once it is certified."""
 
 UNCOVERED = {"curvature convexity", "curvature smoothness", "curvature kind"}
