@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,34 @@ def test_report_and_compare_read_runs(here: Path) -> None:
     assert "<html" in Path("page.html").read_text()
     assert document("compare", "a", "b")
     assert call("compare", "a", "b").code == 0
+
+
+def test_compared_experiments_have_the_names_of_their_folders(here: Path) -> None:
+    document("run", "exp.toml", "--out", "fast")
+    document("run", "exp.toml", "--out", "slow", "--set", "solver.lr=0.01")
+    shown = call("compare", "fast", "slow").out
+    assert "fast  solver=" in shown, "how they differ"
+    assert "slow vs fast: " in shown
+    # the folder of two experiments names neither
+    for seed, run in enumerate(("fast", "slow")):
+        shutil.copytree(here / run / "seed-0", here / "both" / f"seed-{seed}")
+    shown = call("compare", "both").out
+    assert " vs solver=" in shown
+
+
+def test_a_run_shows_the_range_over_its_clients(here: Path) -> None:
+    metrics = 'run.metrics=["accuracy", "client_accuracy"]'
+    outcome = call("run", "exp.toml", "--out", "out", "--set", metrics)
+    with opened(here / "out" / "seed-0") as run:
+        values = run.metric("client_accuracy")[-1]
+    (line,) = [
+        x for x in (outcome.out + outcome.err).splitlines() if "client_accuracy: " in x
+    ]
+    worst, best = int(values.argmin()), int(values.argmax())
+    assert line.strip() == (
+        f"client_accuracy: {values.min():.4g} (client {worst}) to "
+        f"{values.max():.4g} (client {best})"
+    )
 
 
 def test_a_run_without_rounds_can_be_shown(here: Path) -> None:

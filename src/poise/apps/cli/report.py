@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from poise.apps.experiments.sweep_folder import is_sweep
 from poise.results import Run
 
 if TYPE_CHECKING:
+    from poise.analysis.reports.groups import Group
     from poise.analysis.reports.rows import ScoreRow
 
 
@@ -69,9 +71,13 @@ def show_comparison(
     """Print two groups side by side, or a ranking of more, and what is significant."""
     from poise.analysis.reports import compare, comparison_as_data, group_runs
     from poise.analysis.reports.ranking import main_score, ranking_as_data
+    from poise.analysis.reports.tables import ACROSS
 
-    runs = [run for path in paths for run in runs_in(path)]
-    comparison = compare(group_runs(runs), targets=tuple(targets) or None)
+    by_path = {path: runs_in(path) for path in paths}
+    groups = group_runs(run for runs in by_path.values() for run in runs)
+    if not json and len(groups) <= ACROSS:
+        groups = _named_by_folder(groups, by_path)
+    comparison = compare(groups, targets=tuple(targets) or None)
     rows = comparison.rows
     score = main_score(rows)
     if json:
@@ -86,6 +92,31 @@ def show_comparison(
         _print_lines(_pairs(rows, score))
     else:
         _print_lines(["--pairwise compares every two; so does naming two experiments."])
+
+
+def _named_by_folder(
+    groups: Sequence[Group], by_path: Mapping[Path, Sequence[Run]]
+) -> list[Group]:
+    """Name each group by its folder, and print how the groups differ.
+
+    Groups keep their names if a folder has runs of several groups, or a group has runs
+    of several folders.
+    """
+    folders = [
+        {path for path, runs in by_path.items() if set(group.runs) & set(runs)}
+        for group in groups
+    ]
+    names = [folder.resolve().name for found in folders for folder in found]
+    if len(set(names)) != len(groups) or len(names) != len(groups):
+        return list(groups)
+    width = max(map(len, names))
+    _print_lines(
+        f"{name:{width}}  {group.label}"
+        for name, group in zip(names, groups, strict=True)
+    )
+    return [
+        replace(group, label=name) for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def _print_ranking(rows: Sequence[ScoreRow], score: str) -> None:
@@ -122,6 +153,6 @@ def _pairs(rows: Sequence[ScoreRow], score: str) -> list[str]:
     return pairwise([rank.row for rank in ranked(rows, score)], score).sentences
 
 
-def _print_lines(lines: Sequence[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         console.print(line, markup=False, highlight=False)

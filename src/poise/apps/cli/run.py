@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from poise.analysis.reports.numbers import number
@@ -20,6 +21,7 @@ from poise.apps.experiments.runner import folders_in, run_experiment
 from poise.apps.experiments.sweep_folder import is_sweep
 from poise.config.experiment import load
 from poise.config.run_options import parse_seeds
+from poise.core.client_names import client_title
 from poise.core.errors import InvalidOption, LedgerError, RoundsLost
 from poise.ledger.store import DATABASE
 from poise.results import Run, open_run
@@ -204,12 +206,33 @@ def show_runs(runs: list[Run], json: bool) -> None:
         summarise(measured)
     for run in runs:
         remark(str(run.path))
+        for line in _client_metrics(run):
+            remark(f"  {line}")
         if run.ending:
             remark(f"  ended early after round {run.rounds}: {run.ending}")
         if run.meta["status"] == "diverged":
             remark(f"  {_divergence(run)}")
         if run.rounds and run.meta.get("keep") == "unlearnable":
             remark(_kept_models(run))
+
+
+def _client_metrics(run: Run) -> list[str]:
+    """The range over the clients of each metric that was measured per client."""
+    from poise.analysis.reports.scores import measured
+
+    lines = []
+    for name in run.metrics:
+        if not run.is_per_client(name) or not run.rounds:
+            continue
+        _, values = measured(run, name)
+        if not len(values) or np.isnan(values[-1]).all():
+            continue
+        ends = []
+        for client in (np.nanargmin(values[-1]), np.nanargmax(values[-1])):
+            title = client_title(int(client), run.client_names)
+            ends.append(f"{values[-1, client]:.4g} ({title})")
+        lines.append(f"{name}: {ends[0]} to {ends[1]}")
+    return lines
 
 
 def _divergence(run: Run) -> str:

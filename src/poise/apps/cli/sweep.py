@@ -66,9 +66,10 @@ def continue_sweep(
         made = run_sweep(plan, folder, observe=bar.watch(plan, folder), stop=stop)
     if stop.raised:
         remark(f"stopped; continue with: poise resume {folder}")
+    page = None
     if report is not None:
-        write_sweep_page(made, report)
-    show_sweep(made, json)
+        page = write_sweep_page(made, report)
+    show_sweep(made, json, page)
 
 
 def resume_sweep(folder: Path, json: bool) -> None:
@@ -167,10 +168,10 @@ def _plan_table(lines: list[dict[str, Any]]) -> Table:
     return table
 
 
-def show_sweep(made: Sweep, json: bool) -> None:
-    """Print the ranking of a sweep, or one JSON document."""
+def show_sweep(made: Sweep, json: bool, page: Path | None = None) -> None:
+    """Print the ranking of a sweep and the page that was written, or one JSON document."""
     if json:
-        print_json(sweep_as_data(made))
+        print_json({**sweep_as_data(made), "page": page and str(page)})
         return
     console.print(sweep_table(made, console.width))
     best = made.best
@@ -183,7 +184,10 @@ def show_sweep(made: Sweep, json: bool) -> None:
         )
     if len(made.configurations) > 1 and made.finished:
         console.print(LUCK, style="dim", markup=False, highlight=False)
-    remark(f"poise report {made.path} writes a page")
+    if page is None:
+        remark(f"write a page about it: poise report {made.path}")
+    else:
+        remark(f"page: {page}")
 
 
 LUCK = (
