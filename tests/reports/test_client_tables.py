@@ -9,6 +9,7 @@ import numpy as np
 
 from poise.analysis.reports import Group, write_page
 from poise.analysis.reports.client_tables import MOST_LINES, client_table
+from poise.analysis.reports.figures import participation, weight_map
 from poise.core.client_names import NAMES
 from poise.ledger import Ledger
 from poise.results import Run, open_run
@@ -53,6 +54,8 @@ def test_the_worst_hospital_comes_first_with_its_name(tmp_path: Path) -> None:
         ("<zurich>", "30", "1", "0.6", "0.9"),
     )
     assert "the worst comes first" in table.note
+    assert table.order == (1, 0, 2), "the numbers that pages link to"
+    assert "mean over" not in table.note, "one seed"
 
 
 def test_values_are_means_over_seeds(tmp_path: Path) -> None:
@@ -60,6 +63,7 @@ def test_values_are_means_over_seeds(tmp_path: Path) -> None:
     table = client_table(Group("a", runs))
     assert table is not None
     assert [line[-1] for line in table.lines] == ["0.65", "0.75", "0.95"]
+    assert "Every value is a mean over 2 seeds." in table.note
 
 
 def test_seeds_with_other_clients_are_not_averaged() -> None:
@@ -102,6 +106,16 @@ def test_stale_clients_have_a_column() -> None:
     assert table is not None
     column = table.heading.index("mean staleness")
     assert {line[0]: line[column] for line in table.lines}["client 2"] == "1"
+
+
+def test_figures_have_the_names_on_their_axes(tmp_path: Path) -> None:
+    run = hospitals(tmp_path / "run")
+    names = ("cleveland", "budapest", "&lt;zurich&gt;")
+    assert weight_map(run).layout.yaxis.ticktext == names
+    assert participation([Group("a", (run,))]).layout.xaxis.ticktext == names
+    others = made_run({"loss": [1.0]}, clients=3)
+    groups = [Group("a", (run,)), Group("b", (others,))]
+    assert participation(groups).layout.xaxis.ticktext is None, "whose names?"
 
 
 def test_the_page_shows_them_by_name(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from faults.support import call, shell
+from faults.support import call, opened, shell
 from poise.apps.ui.guard import Keys
 from poise.apps.ui.jobs import ConsoleJobs
 from poise.ledger.lock import Lock
@@ -124,7 +125,7 @@ def test_a_long_audit_is_waited_for_on_its_own_page_only(
     ("address", "code", "says"),
     [
         (f"/client/{NAME}?client=10", 404, "this run has no client 10"),
-        (f"/client/{NAME}?client=x", 422, "client"),
+        (f"/client/{NAME}?client=x", 404, "client"),
         (f"/audit/{NAME}?alarm=2", 422, "alarm"),
         ("/client/none", 404, "no run"),
         ("/audit/../../etc", 404, "no such page"),
@@ -317,6 +318,19 @@ def test_a_certificate_is_verified_and_an_altered_one_is_not(
     (told,) = browser.get(f"/api/unlearning/{name}").json()["requests"]
     assert told["verification"] == "broken"
     assert failed["error"] in told["verification_words"]
+
+
+def test_the_federation_page_ranks_the_clients(browser: TestClient, runs: Path) -> None:
+    ranking = browser.get(f"/api/federation/{NAME}").json()["ranking"]
+    assert ranking["heading"][0] == "client"
+    assert len(ranking["lines"]) == len(ranking["order"])
+    with opened(runs / NAME) as run:
+        last = run.metric("client_accuracy")[-1]
+        assert last[ranking["order"][0]] == np.nanmin(last)
+        page = browser.get(f"/federation/{NAME}").text
+        for number, line in zip(ranking["order"], ranking["lines"], strict=True):
+            link = f'<a href="/client/{NAME}?client={number}">{line[0]}</a>'
+            assert link in page
 
 
 def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(

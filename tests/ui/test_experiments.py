@@ -19,6 +19,7 @@ def line(name: str, experiment: str = "", **values: Any) -> RunLine:
     defaults: dict[str, Any] = {
         "state": "done",
         "trouble": "",
+        "ending": "",
         "branch_of": None,
         "recipe": {"solver": "sgd(lr=0.1)", "sampler": "full"},
         "data": "digits: clients = 10",

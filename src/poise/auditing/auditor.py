@@ -192,7 +192,8 @@ class Auditor:
         overall = min(1.0, len(self.patterns) * float(p.min()))
         if overall > 0.5:
             rounds = len(self.pasts[client].norms)
-            return f"client {client}: nothing against it in {rounds} rounds"
+            plural = "" if rounds == 1 else "s"
+            return f"client {client}: nothing against it in {rounds} round{plural}"
         best = self.patterns[int(p.argmin())]
         sentences = [best.describe(index)]
         if best.label.endswith("noise"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,6 +119,24 @@ def whole_numbers(largest: float) -> dict[str, Any]:
     if largest <= FEW:
         return {"tickformat": "d", "tick0": 0, "dtick": 1}
     return {"tickformat": "d"}
+
+
+MOST_NAMES = 40
+"""Maximum number of clients that an axis shows by name."""
+
+
+def client_axis(names: Sequence[str], *, clients: int) -> dict[str, Any]:
+    """The options of an axis of clients by number: ticks have names where clients do.
+
+    >>> client_axis(["metz", "lille"], clients=2)["ticktext"]
+    ['metz', 'lille']
+    >>> client_axis([], clients=2) == whole_numbers(2)
+    True
+    """
+    if not any(names) or clients > MOST_NAMES:
+        return whole_numbers(clients)
+    titles = [legend_name(client_title(number, names)) for number in range(clients)]
+    return {"tickvals": list(range(clients)), "ticktext": titles}
 
 
 LONGEST = 40

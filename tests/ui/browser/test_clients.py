@@ -227,6 +227,6 @@ def test_a_client_is_chosen_by_its_name(
     assert page.locator("h1").inner_text() == "lab/seed-0: budapest"
     assert drawn(page) > 3
     wrong = visit(
-        f"{console(runs)}/client/lab/seed-0?client=budapst", expected=422
+        f"{console(runs)}/client/lab/seed-0?client=budapst", expected=404
     ).locator("main")
     assert "did you mean 'budapest'?" in wrong.inner_text()

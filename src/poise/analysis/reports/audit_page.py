@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,10 @@ from poise.analysis.reports.figures import HEAT, MOST_CLIENTS, MOST_ROUNDS
 from poise.analysis.reports.page import document, write_whole_page
 from poise.analysis.reports.plots import plot_of
 from poise.auditing.audit import Audit
+from poise.core.client_names import client_title
 from poise.core.types import Ints
 from poise.results import Run
-from poise.results.drawing import empty_figure
+from poise.results.drawing import client_axis, empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -40,7 +42,12 @@ def write_audit(audits: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:
     body = "<header>\n<h1>Audit: suspected free-riders</h1>\n</header>\n"
     for name, run, audit in audits:
         body += f"<section><h2>{sections.text(name)}</h2>{_suspects(run, audit)}</section>\n"
-        drawn = [score_figure(audit), history_figure(audit), norm_figure(run, audit)]
+        names = run.client_names
+        drawn = [
+            score_figure(audit, names),
+            history_figure(audit, names),
+            norm_figure(run, audit),
+        ]
         body += sections.figures([plot_of([figure], [""]) for figure in drawn])
     return write_whole_page(path, document("Audit", body, drawn=True))
 
@@ -57,7 +64,8 @@ def _suspects(run: Run, audit: Audit) -> str:
     for i in sorted(audit.suspects, key=lambda i: -audit.scores[i]):
         evidence = sections.text(audit.explain(i).partition(": ")[2])
         rows += (
-            f'<tr><th scope="row">client {i}</th><td>{audit.scores[i]:.1f}</td>'
+            f'<tr><th scope="row">{sections.text(client_title(i, run.client_names))}</th>'
+            f"<td>{audit.scores[i]:.1f}</td>"
             f"<td>{audit.p_values[i]:.2g}</td><td>{evidence}</td></tr>"
         )
     caption = f"<caption>{sections.text(SCORE_NOTE)}</caption>"
@@ -71,7 +79,7 @@ def most_suspected(audit: Audit, most: int = MOST_CLIENTS) -> Ints:
     return np.sort(order)
 
 
-def score_figure(audit: Audit) -> Figure:
+def score_figure(audit: Audit, names: Sequence[str] = ()) -> Figure:
     """The score of every client, or of the 200 most suspicious ones."""
     import plotly.graph_objects as go
 
@@ -94,10 +102,11 @@ def score_figure(audit: Audit) -> Figure:
             hovertemplate="client %{x}: %{text}<extra></extra>",
         )
     )
-    return figure.update_xaxes(type="category")
+    axis = client_axis(names, clients=len(audit.scores))
+    return figure.update_xaxes(type="category", **axis)
 
 
-def history_figure(audit: Audit) -> Figure:
+def history_figure(audit: Audit, names: Sequence[str] = ()) -> Figure:
     """The scores after each round; at most 200 clients and 400 rounds."""
     import plotly.graph_objects as go
 
@@ -124,7 +133,8 @@ def history_figure(audit: Audit) -> Figure:
             hovertemplate="round %{x}, client %{y}: %{z:.1f}<extra></extra>",
         )
     )
-    return figure.update_yaxes(type="category")
+    axis = client_axis(names, clients=len(audit.scores))
+    return figure.update_yaxes(type="category", **axis)
 
 
 def _left_out(audit: Audit) -> str:
@@ -160,7 +170,10 @@ def norm_figure(run: Run, audit: Audit) -> Figure:
                 mode="markers",
                 name=name,
                 marker={"color": colour, "size": 4},
-                text=[f"client {i}" for i in shown["client"]],
+                text=[
+                    escape(client_title(int(i), run.client_names))
+                    for i in shown["client"]
+                ],
                 hovertemplate="%{text}, round %{x}: %{y:.3g}<extra></extra>",
             )
         )

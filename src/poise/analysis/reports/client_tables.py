@@ -28,14 +28,18 @@ class ClientTable:
         by: the metric that sorts, in words; empty if no metric is measured per client.
         heading: titles of the columns.
         lines: a line per client: its name, then its values.
+        order: the number of the client of each line.
         clients: number of all clients.
+        seeds: number of runs that the values are means of.
     """
 
     label: str
     by: str
     heading: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
+    order: tuple[int, ...]
     clients: int
+    seeds: int
 
     @property
     def note(self) -> str:
@@ -46,6 +50,8 @@ class ClientTable:
                 '["client_accuracy"] under [run].'
             )
         words = f"Sorted by {self.by} on the client's own data: the worst comes first."
+        if self.seeds > 1:
+            words += f" Every value is a mean over {self.seeds} seeds."
         if len(self.lines) < self.clients:
             words += f" Shows {len(self.lines)} of {self.clients} clients."
         return words
@@ -71,7 +77,8 @@ def client_table(group: Group) -> ClientTable | None:
         order = np.argsort(sign * values, kind="stable")
     columns |= {name.replace("_", " "): values for name, values in metrics.items()}
     lines = []
-    for client in order[:MOST_LINES].tolist():
+    shown = order[:MOST_LINES].tolist()
+    for client in shown:
         cells = [_text(values[client]) for values in columns.values()]
         lines.append((client_title(client, first.client_names), *cells))
     return ClientTable(
@@ -79,7 +86,9 @@ def client_table(group: Group) -> ClientTable | None:
         by,
         heading=("client", *columns),
         lines=tuple(lines),
+        order=tuple(shown),
         clients=first.clients,
+        seeds=len(runs),
     )
 
 

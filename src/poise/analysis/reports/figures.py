@@ -23,6 +23,7 @@ from poise.results.drawing import (
     AXES,
     PALETTE,
     Axis,
+    client_axis,
     empty_figure,
     legend_name,
     whole_numbers,
@@ -133,7 +134,9 @@ def weight_map(
         f"%{{z:.4g}}<extra></extra>",
     )
     figure.add_trace(trace)
-    figure.update_yaxes(autorange="reversed", **whole_numbers(run.clients))
+    figure.update_yaxes(
+        autorange="reversed", **client_axis(run.client_names, clients=run.clients)
+    )
     return figure.update_xaxes(showgrid=False, **whole_numbers(run.rounds))
 
 
@@ -231,7 +234,11 @@ def class_composition(run: Run, title: str = "Classes of the clients") -> Figure
             hovertemplate=hover,
         )
         figure.add_trace(bar)
-    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_xaxes(
+        type="category",
+        showgrid=False,
+        **client_axis(run.client_names, clients=run.clients),
+    )
     gap = 0.08
     if len(shown) >= 50:
         gap = 0
@@ -265,8 +272,17 @@ def participation(groups: Sequence[Group]) -> Figure:
         )
         figure.add_trace(trace)
     longest = max(group.rounds for group in groups)
-    figure.update_xaxes(whole_numbers(most))
+    names = shared_names([run for group in groups for run in group.runs])
+    figure.update_xaxes(client_axis(names, clients=most))
     return figure.update_yaxes(rangemode="tozero", **whole_numbers(longest))
+
+
+def shared_names(runs: Sequence[Run]) -> Sequence[str]:
+    """The names of the clients; none if the runs have other clients."""
+    first = runs[0].client_names
+    if all(run.client_names == first for run in runs):
+        return first
+    return ()
 
 
 def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:

@@ -11,7 +11,7 @@ from poise.analysis.reports.clock_units import time_title
 from poise.analysis.reports.figures import HEAT
 from poise.core.types import Floats, Ints
 from poise.results import Run
-from poise.results.drawing import empty_figure, whole_numbers
+from poise.results.drawing import client_axis, empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -119,7 +119,9 @@ def timeline_figure(
         },
     )
     figure.add_traces([bar, key])
-    figure.update_yaxes(autorange="reversed", **whole_numbers(run.clients))
+    figure.update_yaxes(
+        autorange="reversed", **client_axis(run.client_names, clients=run.clients)
+    )
     return figure.update_layout(barmode="overlay")
 
 

@@ -105,6 +105,7 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
     with library.open(name) as run:
         federation = models.FederationOf(
             facts=models.facts(views.facts(run)),
+            ranking=_client_ranking(library, name, run),
             no_graph=views.why_no_graph(run),
             names=list(run.client_names),
             graph=[],
@@ -117,6 +118,26 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
             federation.typical = views.typical(kept)
             federation.same_data = kept.digest == run.meta.get("federation")
         return federation
+
+
+def _client_ranking(
+    library: Library, name: str, run: Run
+) -> models.ClientRanking | None:
+    """How each client of a run fares, the worst first; None before the first round."""
+    from poise.analysis.reports.client_tables import client_table
+    from poise.analysis.reports.groups import Group
+
+    table = library.cached(
+        name, "client ranking", lambda: client_table(Group(name, (run,)))
+    )
+    if table is None:
+        return None
+    return models.ClientRanking(
+        heading=list(table.heading),
+        lines=[list(line) for line in table.lines],
+        order=list(table.order),
+        note=table.note,
+    )
 
 
 def federation_figures(library: Library, name: str) -> str:

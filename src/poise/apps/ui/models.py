@@ -221,10 +221,24 @@ class ClientOf(BaseModel):
     events: list[str]
 
 
+class ClientRanking(BaseModel):
+    """How each client fares, the worst first."""
+
+    heading: list[str] = Field(description="Titles of the columns.")
+    lines: list[list[str]] = Field(
+        description="A line per client: its name, then its values."
+    )
+    order: list[int] = Field(description="Number of the client of each line.")
+    note: str
+
+
 class FederationOf(BaseModel):
     """Facts about all clients of a run."""
 
     facts: list[Fact]
+    ranking: ClientRanking | None = Field(
+        description="How each client fares; null before the first round."
+    )
     names: list[str] = Field(
         description="Names of the clients; empty if they have none."
     )

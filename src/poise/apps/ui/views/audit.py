@@ -149,7 +149,12 @@ def thresholds(kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Thresho
 def plots(run: Run, kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Plot]:
     """The figures of `poise audit`, and the ROC curve if the free-riders are known."""
     audit = kept.audit
-    figures = [score_figure(audit), history_figure(audit), norm_figure(run, audit)]
+    names = run.client_names
+    figures = [
+        score_figure(audit, names),
+        history_figure(audit, names),
+        norm_figure(run, audit),
+    ]
     if free_riders and len(free_riders) < run.clients:
         figures.insert(0, roc_figure(audit, free_riders))
     return [plot_of([figure], [""]) for figure in figures]

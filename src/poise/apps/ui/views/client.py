@@ -27,6 +27,7 @@ from poise.apps.ui.quarantine import owner
 from poise.apps.ui.views.audit import MOST_CELLS
 from poise.auditing.audit import Audit
 from poise.core.client_names import client_title
+from poise.core.errors import InvalidOption
 from poise.core.types import Floats, Ints
 from poise.graph.divergence import jensen_shannon, total_variation
 from poise.results import Run
@@ -47,7 +48,10 @@ def checked(run: Run, client: int | str) -> int:
     Raises `NotInRun` if the run has no such client.
     """
     if isinstance(client, str) and not client.isdecimal():
-        return run.client_number(client)
+        try:
+            return run.client_number(client)
+        except InvalidOption as error:
+            raise NotInRun(error.message, error.hint) from error
     client = int(client)
     if not 0 <= client < run.clients:
         raise NotInRun(
