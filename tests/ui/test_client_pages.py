@@ -325,8 +325,8 @@ def test_the_federation_page_ranks_the_clients(browser: TestClient, runs: Path) 
     assert ranking["heading"][0] == "client"
     assert len(ranking["lines"]) == len(ranking["order"])
     with opened(runs / NAME) as run:
-        last = run.metric("client_accuracy")[-1]
-        assert last[ranking["order"][0]] == np.nanmin(last)
+        last = run.metric("client_loss")[-1]
+        assert last[ranking["order"][0]] == np.nanmax(last)
         page = browser.get(f"/federation/{NAME}").text
         for number, line in zip(ranking["order"], ranking["lines"], strict=True):
             link = f'<a href="/client/{NAME}?client={number}">{line[0]}</a>'
