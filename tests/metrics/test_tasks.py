@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 import poise
 from poise.analysis.reports import group_runs, score_table
 from poise.config.experiment import parse
-from poise.core.directions import Directions
+from poise.core.directions import PREFIXES, Directions
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
 from poise.metrics import AUROC, CalibrationError, OfSet
 from poise.tasks.oracle import SampleOracle
@@ -50,9 +50,7 @@ def test_all_variants_are_those_of_scikit_learn(path: Any) -> None:
     theta = oracle.initial(3)
     names = frozenset(n for n in oracle.metrics if n.endswith("auroc"))
     found = oracle.measure(theta, names, ORDER)
-    assert sorted(found) == sorted(
-        p + "auroc" for p in ("", "client_", "train_", "client_test_", "own_")
-    )
+    assert sorted(found) == sorted(p + "auroc" for p in ("", *PREFIXES))
     scores, labels = model_outputs(oracle, theta, fed.test_shard)
     assert found["auroc"] == pytest.approx(sk.roc_auc_score(labels, scores), abs=1e-12)
     for each, mean, shards in (

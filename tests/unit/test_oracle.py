@@ -676,7 +676,7 @@ def test_a_large_step_that_fits_into_one_call_is_cut_in_two(
 ) -> None:
     """No call has more clients than the oracle takes, whatever the size of the step."""
     oracle: Any = SimpleNamespace(
-        stacked=True,
+        stacks=lambda samples: True,
         rows=lambda batch_size: most,
         layout=SimpleNamespace(size=parameters),
     )

@@ -15,12 +15,13 @@ from poise.backends import Local
 from poise.core.rng import keys
 from poise.core.threads import one_thread
 from poise.core.trees import mapped
+from poise.engine.client_batches import cut_rows
 from poise.engine.local_work import LocalWork, WorkGroup
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.tasks.calls import called
 from poise.tasks.oracle import SampleOracle
-from zoo import ZOO, Animal, Chain
+from zoo import ZOO, Animal, Chain, LeNet
 
 SIZES = [4, 7, 4]
 STACKED = [name for name, animal in ZOO.items() if animal.path == "functional"]
@@ -175,6 +176,25 @@ def test_large_batches_and_models_run_one_client_at_a_time() -> None:
     line = Task(module=wide).bind(animal.federation(SIZES)).computation
     assert line.startswith("kernel: rows")
     assert "150,003 parameters" in line
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_large_batches_are_cut_for_the_workers_as_on_the_row_path(
+    momentum: float,
+) -> None:
+    x = np.random.default_rng(0).normal(size=(128, 3, 32, 32)).astype(np.float32)
+    fed = poise.federation((x, np.arange(128) % 3), "iid", 4)
+    solver = SGD(lr=0.1, steps=1, batch_size=32, momentum=momentum)
+    oracle = Task(module=LeNet).bind(fed)
+    assert oracle.computation.startswith("kernel: functional")
+    assert not oracle.stacks(32)
+    rows = cut_rows(oracle, solver, fed.sizes, np.zeros(4, dtype=int))
+    assert [len(chunk) for chunk in rows] == [1, 1, 1, 1]
+    ours, alone = (
+        poise.train(fed, Task(module=LeNet, path=path), solver, rounds=2, seed=1)
+        for path in (None, "rows")
+    )
+    np.testing.assert_array_equal(ours.model, alone.model)
 
 
 def test_a_forward_of_ones_own_reaches_the_dense_kernel_with_equal_results() -> None:

@@ -15,6 +15,7 @@ from poise.core.algorithm_state import AlgorithmState, PersonalModels
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
+from poise.core.local_models import LocalModel, no_local_model
 from poise.core.parts import part
 from poise.core.protocols import Owners, WorkOrder
 from poise.core.threads import one_thread
@@ -97,15 +98,24 @@ class LocalWorkers:
         return gathered.joined(self.map_workers(do, batches))
 
     def measure(
-        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        algorithm_state: AlgorithmState,
+        local: LocalModel = no_local_model,
     ) -> dict[str, Any]:
         """Metrics of a model; with personal layers, of each client's own model."""
         oracle = self.local.oracle
         personal = self.local.wire.personal
         if personal is None:
-            return oracle.measure(theta, names, self.map_workers)
+            return oracle.measure(theta, names, self.map_workers, local=local)
         versions = PersonalModels(personal, algorithm_state)
-        return oracle.measure(theta, names, self.map_workers, versions)
+
+        def own(client: int) -> Vector | None:
+            model = local(client)
+            return None if model is None else versions(model, client)
+
+        return oracle.measure(theta, names, self.map_workers, versions, own)
 
     def map_workers(
         self, function: Callable[[Any], Any], items: Iterable[Any]

@@ -16,6 +16,7 @@ from poise.core.algorithm_state import AlgorithmState
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
 from poise.core.errors import InvalidOption, require
+from poise.core.local_models import LocalModel, no_local_model
 from poise.core.parts import part
 from poise.core.protocols import Owners, WorkOrder
 from poise.core.vectors import Stack, Vector
@@ -228,10 +229,14 @@ class RayWorkers:
         return results
 
     def measure(
-        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        algorithm_state: AlgorithmState,
+        local: LocalModel = no_local_model,
     ) -> dict[str, Any]:
         """Metrics of a model, measured on the server, which holds the data."""
-        return self._on_server.measure(theta, names, algorithm_state)
+        return self._on_server.measure(theta, names, algorithm_state, local)
 
     def close(self) -> None:
         """Stop the workers, and leave the cluster if this run joined or started it."""

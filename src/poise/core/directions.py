@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-PREFIXES = ("client_test_", "own_", "client_", "train_")
+PREFIXES = ("client_test_", "client_local_", "client_", "local_", "own_", "train_")
 """Prefixes of metrics that are measured on the clients' data."""
 
 PREFERRED = (

@@ -46,12 +46,7 @@ def sent(
 
 
 def local_models(states: dict[int, dict[str, Vector]], updates: RoundUpdates) -> None:
-    """Add its last local model to the state of each client that answered.
-
-    The local model is the model that the client received plus its update.
-    """
-    clients = updates.clients.tolist()
-    versions = updates.versions.tolist()
-    for row, (client, version) in enumerate(zip(clients, versions, strict=True)):
-        received = updates.models[version][: updates.trainable]
-        states.setdefault(client, {})[LOCAL] = received + updates.deltas[row]
+    """Add its last local model to the state of each client that answered."""
+    for row, client in enumerate(updates.clients.tolist()):
+        local = updates.local_model(row)[: updates.trainable]
+        states.setdefault(client, {})[LOCAL] = local

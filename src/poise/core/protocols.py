@@ -41,6 +41,7 @@ import torch
 from poise.core.arrivals import Arrivals
 from poise.core.batches import Batch, BatchPlan
 from poise.core.history import History
+from poise.core.local_models import LocalModel, no_local_model
 from poise.core.rng import U64
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AggregatorTraits, ChannelTraits
@@ -491,9 +492,8 @@ class Oracle(Protocol):
     def batches(self) -> bool:
         """Whether gradients are of batches; False if gradients are exact."""
 
-    @property
-    def stacked(self) -> bool:
-        """Whether one call computes its clients together, not one by one."""
+    def stacks(self, samples: int) -> bool:
+        """Whether one call computes its clients together for batches of this size."""
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -524,11 +524,13 @@ class Oracle(Protocol):
         names: frozenset[str],
         map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = ...,
+        local: LocalModel = ...,
     ) -> dict[str, Any]:
         """Return the named metrics of a model.
 
         ``map_workers(function, items)`` maps over the workers, in order.
-        ``version(theta, i)`` is client i's own version of a model with personal layers.
+        ``version(theta, i)`` is client i's own version of a model with personal layers,
+        ``local(i)`` its model after the work of this round; None without work.
         """
 
 
@@ -601,9 +603,13 @@ class Backend(Protocol):
         """Map over the workers on this machine, in the order of the items."""
 
     def measure(
-        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        algorithm_state: AlgorithmState,
+        local: LocalModel = no_local_model,
     ) -> dict[str, Any]:
-        """Return the named metrics of a model."""
+        """Return the named metrics of a model, and of clients' models after their work."""
 
     def close(self) -> None:
         """Stop the workers."""

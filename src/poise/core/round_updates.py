@@ -241,6 +241,10 @@ class RoundUpdates:
         """How many aggregations old each client's model was, (m,)."""
         return np.asarray(self.round - self.versions)
 
+    def local_model(self, row: int) -> Vector:
+        """Return a client's model after its work: the one it received plus its update."""
+        return self.models[int(self.versions[row])] + self.stack[row]
+
     def contributions(self) -> tuple[Contribution, ...]:
         """Return the contribution of each update, as the ledger keeps it."""
         missing = [None] * len(self)

@@ -193,7 +193,7 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
 def _chunk_count(rows: int, oracle: Oracle, width: int) -> int:
     """Return the number of equal chunks: few for speed, more to keep workers busy."""
     least = -(-rows // oracle.rows(width))
-    if not oracle.stacked:
+    if not oracle.stacks(width):
         return max(least, min(rows, LEAST_CHUNKS))
     large = rows * width * oracle.layout.size >= LARGE_STEP
     if least == 1 and rows > 1 and large:

@@ -14,6 +14,7 @@ from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.end_rules import EndTracker
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
+from poise.core.local_models import LocalModels
 from poise.core.protocols import Backend, Oracle
 from poise.core.types import Record, Step
 from poise.engine.executor import LazyExecutor
@@ -129,7 +130,10 @@ def _record_round(
     history = environment.history
     if last or state.index % plan.evaluate_every == 0:
         metrics = environment.backend.measure(
-            state.theta, plan.metrics, state.algorithm_state
+            state.theta,
+            plan.metrics,
+            state.algorithm_state,
+            LocalModels(result.updates),
         )
         record = replace(record, metrics=metrics)
     record = replace(record, seconds=wall.perf_counter() - began)

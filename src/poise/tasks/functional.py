@@ -8,8 +8,8 @@ operations, so that a step costs no more Python than one client's.
 Every call has exactly `LANES` rows; missing clients are copies of the first one. The
 bits of a client then do not depend on the clients beside it: PyTorch may compute the
 last few numbers of a tensor in another way, but a multiple of 32 leaves no such rest.
-Batches that are shorter than the others of a call, and large batches, run alone, on the
-row path.
+Batches that are shorter than the others of a call run alone, on the row path. Large
+batches never come here: the oracle gives them to the row kernel `alone`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FunctionalKernel:
 
     def rows(self, batch_size: int) -> int:
         """Return how many clients to put into one call."""
-        return LANES if self.together(batch_size) else 1
+        return LANES if self.together(batch_size) else self.alone.rows(batch_size)
 
     def begin(self) -> None:
         """Prepare the row path."""
@@ -156,13 +156,10 @@ class FunctionalKernel:
         """Return the gradients of the parameters, (LANES, …) each, for the rows of a batch."""
         width = first(x).shape[1]
         short = [] if full else (counts < width).nonzero()[:, 0].tolist()
-        found: list[torch.Tensor] | None = None
-        if self.together(width) and len(short) < len(y):
+        if len(short) < len(y):
             given = [_filled(self._cast(leaf)) for leaf in (*leaves(x), y)]
             found = list(self._graph(stack, x, given)(self._tensors(stack), given))
         else:
-            short = list(range(len(y)))
-        if found is None:
             shapes = [entry.shape for entry in self.layout.parameters]
             found = [stack.new_zeros(LANES, *shape) for shape in shapes]
         for k in short:

@@ -14,6 +14,7 @@ from torch import nn
 from poise.core.batches import Batch, BatchPlan
 from poise.core.curvature import ConvexKind, Curvature
 from poise.core.errors import require
+from poise.core.local_models import LocalModel, no_local_model
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.trees import Inputs, mapped
@@ -79,6 +80,25 @@ class HasClientTests(Protocol):
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A variant of every metric: on which data of the clients, and of which model.
+
+    Args:
+        per_client: the prefix of the values per client.
+        mean: the prefix of their mean by importance.
+        shards: the samples of clients.
+        data: these samples, in words.
+        after_work: whether the client's model after its work is measured.
+    """
+
+    per_client: str
+    mean: str
+    shards: Callable[[Ints], Shards]
+    data: str
+    after_work: bool = False
+
+
+@dataclass(frozen=True)
 class SampleOracle:
     """Losses and gradients of a model on clients' samples."""
 
@@ -107,10 +127,16 @@ class SampleOracle:
         """The form of a sample, from which the model can be made without the data."""
         return form_text(self.federation.shards(np.zeros(1, dtype=np.int64)).samples)
 
-    @property
-    def stacked(self) -> bool:
-        """Whether the clients of one call are computed together."""
-        return isinstance(self.kernel, DenseKernel | FunctionalKernel)
+    def stacks(self, samples: int) -> bool:
+        """Whether one call computes its clients together for batches of this size."""
+        return isinstance(self._kernel(samples), DenseKernel | FunctionalKernel)
+
+    def _kernel(self, samples: int) -> Kernel:
+        """Return the kernel of steps with batches of this size."""
+        kernel = self.kernel
+        if isinstance(kernel, FunctionalKernel) and not kernel.together(samples):
+            return kernel.alone
+        return kernel
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -122,7 +148,7 @@ class SampleOracle:
             isinstance(self.federation, HasClientTests)
             and self.federation.has_client_test
         ):
-            prefixes += ["client_test_", "own_"]
+            prefixes += ["client_test_", "own_", "client_local_", "local_"]
         return frozenset(
             known | {prefix + name for prefix in prefixes for name in names}
         )
@@ -174,26 +200,27 @@ class SampleOracle:
         x, y = self._here(*data.take_batch(batch))
         counts = batch.counts
         full = batch.full
-        self.kernel.gradients(
+        self._kernel(batch.positions.shape[1]).gradients(
             rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
         )
 
     def descend(self, rows: Stack, data: Opened, plan: BatchPlan, rate: float) -> None:
         """Make all plain gradient steps of each row, in place."""
-        if isinstance(self.kernel, DenseKernel):
-            step = self.kernel.descender(rows, rate)
+        kernel = self._kernel(plan.positions.shape[2])
+        if isinstance(kernel, DenseKernel):
+            step = kernel.descender(rows, rate)
             for x, y, batch in data.follow(plan):
                 step(*self._here(x, y), batch.counts, batch.full)
-        elif isinstance(self.kernel, FunctionalKernel):
+        elif isinstance(kernel, FunctionalKernel):
             steps = ((*self._here(x, y), batch) for x, y, batch in data.follow(plan))
-            self.kernel.descend(rows, steps, rate)
-        elif isinstance(self.kernel, RowKernel):
+            kernel.descend(rows, steps, rate)
+        elif isinstance(kernel, RowKernel):
             for k, batches in enumerate(data.apart(plan)):
                 stream = None if data.generators is None else data.generators[k]
                 on_device = (self._here(*batch) for batch in batches)
-                self.kernel.descend(rows[k], on_device, rate=rate, stream=stream)
+                kernel.descend(rows[k], on_device, rate=rate, stream=stream)
         else:
-            raise TypeError(f"{type(self.kernel).__name__} cannot make gradient steps")
+            raise TypeError(f"{type(kernel).__name__} cannot make gradient steps")
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Return the mean loss of each row over all data of its client."""
@@ -225,13 +252,16 @@ class SampleOracle:
         names: frozenset[str],
         map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
+        local: LocalModel = no_local_model,
     ) -> dict[str, Any]:
         """Return metrics on the held-out data and on the clients' data.
 
         ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*``
         (their mean by importance): on the clients' training data. ``client_test_*``
-        (N,) and ``own_*``: on the clients' own test data. ``version(theta, i)`` is
-        client i's version of the model, if it has personal layers.
+        (N,) and ``own_*``: on the clients' own test data. ``client_local_*`` (N,) and
+        ``local_*``: likewise, of the models ``local(i)`` after the local work; nan for
+        clients without work. ``version(theta, i)`` is client i's version of the model,
+        if it has personal layers.
         """
         result: dict[str, Any] = {}
         held_out = names & self._names
@@ -242,30 +272,35 @@ class SampleOracle:
                 lambda span: self._totals(theta, shard, span, held_out), spans
             )
             result |= values_of(parts, self.set_metrics, len(shard.rows), TEST)
-        for per_client, mean, shards in self._on_clients():
+        for variant in self._variants():
+            per_client = variant.per_client
+            mean = variant.mean
             metrics = self._metrics_with_prefix(
                 (per_client, mean), names=names.difference(result)
             )
             if not metrics:
                 continue
-            each = map_workers(
-                lambda i, shards=shards, metrics=metrics: self._values(
-                    version(theta, i),
-                    shards(np.array([i])),
-                    names=metrics,
-                    where=f"the data of client {i}",
-                ),
-                range(self.federation.clients),
-            )
+
+            def values(
+                i: int, variant: Variant = variant, metrics: set[str] = metrics
+            ) -> dict[str, float]:
+                model = local(i) if variant.after_work else version(theta, i)
+                if model is None:
+                    return dict.fromkeys(metrics, float("nan"))
+                shards = variant.shards(np.array([i]))
+                where = f"the data of client {i}"
+                return self._values(model, shards, names=metrics, where=where)
+
+            each = map_workers(values, range(self.federation.clients))
             for name in sorted(metrics):
-                values = np.array([client[name] for client in each])
-                measured = ~np.isnan(values)
+                by_client = np.array([client[name] for client in each])
+                measured = ~np.isnan(by_client)
                 weights = self.federation.importance[measured]
-                result[per_client + name] = values
+                result[per_client + name] = by_client
                 result[mean + name] = float("nan")
                 if measured.any():
                     result[mean + name] = float(
-                        weights @ values[measured] / weights.sum()
+                        weights @ by_client[measured] / weights.sum()
                     )
         return {name: result[name] for name in sorted(names)}
 
@@ -283,13 +318,12 @@ class SampleOracle:
         if metric in names and test is not None:
             yield Population(TEST, lambda: iter([(TEST, test)]))
         clients = range(self.federation.clients)
-        for per_client, mean, shards in self._on_clients():
-            if {per_client + metric, mean + metric} & names:
-                what = "test data" if mean == "own_" else "data"
+        for variant in self._variants():
+            if {variant.per_client + metric, variant.mean + metric} & names:
                 yield Population(
-                    f"the {what} of any client",
-                    lambda shards=shards, what=what: client_sets(  # type: ignore[misc]
-                        clients, lambda i: shards(np.array([i])), what
+                    f"the {variant.data} of any client",
+                    lambda variant=variant: client_sets(  # type: ignore[misc]
+                        clients, lambda i: variant.shards(np.array([i])), variant.data
                     ),
                 )
 
@@ -297,11 +331,13 @@ class SampleOracle:
         """Measure the initial model once, for a function that may fail on these data."""
         self._values(self.initial(0), shard, names={metric}, where=where)
 
-    def _on_clients(self) -> tuple[tuple[str, str, Callable[[Ints], Shards]], ...]:
-        """Return the prefixes, per client and of the mean, and the data that they name."""
+    def _variants(self) -> tuple[Variant, ...]:
+        """Return the variants of metrics that are measured on the clients' data."""
+        test = "test data"
         return (
-            ("client_test_", "own_", self._tests),
-            ("client_", "train_", self.federation.shards),
+            Variant("client_test_", "own_", self._tests, data=test),
+            Variant("client_local_", "local_", self._tests, data=test, after_work=True),
+            Variant("client_", "train_", self.federation.shards, data="data"),
         )
 
     def _metrics_with_prefix(

@@ -15,6 +15,7 @@ from poise.core.arrays import array_of
 from poise.core.batches import Batch
 from poise.core.curvature import Curvature
 from poise.core.errors import require
+from poise.core.local_models import LocalModel, no_local_model
 from poise.core.rng import U64
 from poise.core.traits import TaskTraits
 from poise.core.types import Floats, Ints
@@ -120,7 +121,6 @@ class QuadraticOracle:
     curvatures: torch.Tensor  # (N, 1)
 
     batches = False
-    stacked = True
     metrics = frozenset({"loss", "client_loss"})
 
     module = None
@@ -138,6 +138,10 @@ class QuadraticOracle:
     def rows(self, batch_size: int | None) -> int:
         """Return the number of clients: all fit into one call."""
         return max(1, len(self.optima))
+
+    def stacks(self, samples: int) -> bool:
+        """Return True: gradients are products over all clients of a call."""
+        return True
 
     def curvature(self, batch_size: int | None) -> Curvature:
         """Return the largest and the smallest curvature of a client."""
@@ -171,6 +175,7 @@ class QuadraticOracle:
         names: frozenset[str],
         map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
+        local: LocalModel = no_local_model,
     ) -> dict[str, Any]:
         """Return ``loss`` = sum_i p_i L_i(w) and ``client_loss`` = L_i(w)."""
         each = self._losses(theta[None], torch.arange(len(self.optima)))

@@ -229,7 +229,6 @@ class RidgeOracle(SampleOracle):
     kernel: RidgeKernel
 
     batches = False
-    stacked = False
 
     @property
     def frozen(self) -> str:

@@ -73,7 +73,7 @@ from poise.results.modules import SAMPLE_FORM
 from poise.training.limits import with_limit
 from poise.training.own_code import LAYOUT, layout_hash, modules_in, part_modules
 
-OF_CLIENTS = ("client_", "train_", "own_")
+OF_CLIENTS = ("client_", "train_", "own_", "local_")
 """Prefixes of metrics that are measured for each client."""
 
 ALTERED = "altered"
@@ -303,7 +303,7 @@ class Composition:
             with errors_at("run", option):
                 self._check_metric(metric, known)
                 require(
-                    metric.startswith(("train_", "own_"))
+                    metric.startswith(("train_", "own_", "local_"))
                     or not metric.startswith(OF_CLIENTS),
                     f"{metric} has one value per client",
                     f"use train_{base_name(metric)}",

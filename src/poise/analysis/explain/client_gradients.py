@@ -166,10 +166,10 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
 
 def cost(oracle: Oracle) -> float:
     """Approximate number of multiplications for the gradient of one sample."""
-    stacked = 6.0 * float(oracle.layout.trainable)
-    if oracle.stacked:
-        return stacked
-    return stacked * HEAVY
+    together = 6.0 * float(oracle.layout.trainable)
+    if oracle.stacks(1):
+        return together
+    return together * HEAVY
 
 
 def double(task: TaskLike) -> TaskLike:

@@ -27,6 +27,7 @@ from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.federations import KnowsAltered
+from poise.core.local_models import LocalModel, no_local_model
 from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
 from poise.core.protocols import HasSetMetrics, Owners, WorkOrder
@@ -324,9 +325,16 @@ class FlowerNodes:
         }
 
     def measure(
-        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        algorithm_state: AlgorithmState,
+        local: LocalModel = no_local_model,
     ) -> dict[str, Any]:
-        """Metrics of a model: held-out ones here, those on client data on the nodes."""
+        """Metrics of a model: held-out ones here, those on client data on the nodes.
+
+        Nodes have no test data of their own, so no metric reads ``local``.
+        """
         on_nodes = frozenset(name for name in names if name.startswith(OF_CLIENTS))
         held_out = names - on_nodes
         metrics: dict[str, Any] = {}
