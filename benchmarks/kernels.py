@@ -162,8 +162,12 @@ WORKS = [
 ]
 
 
+WARM_UP = 3
+"""Rounds before those that are measured: graphs are recorded, memory is asked for."""
+
+
 def rounds_of(work: Work, path: Any, rounds: int) -> list[float]:
-    """Seconds of rounds between the first and the last one, written to disk."""
+    """Seconds of rounds after the first ones, written to disk."""
     x, y = work.data()
     parts = np.array_split(np.arange(len(x)), work.clients)
     tokens = {"vocabulary": WORDS} if work.make is Transformer else {}
@@ -174,14 +178,14 @@ def rounds_of(work: Work, path: Any, rounds: int) -> list[float]:
             federation,
             poise.Task(module=work.make, path=path),
             work.solver,
-            rounds=rounds + 2,
+            rounds=WARM_UP + rounds + 1,
             evaluate_every=10**9,
             metrics=(),
             out=Path(folder) / "run",
             callbacks=[lambda record: stamps.append(time.perf_counter())],
             keep="last",
         ).close()
-    return np.diff(stamps)[:rounds].tolist()
+    return np.diff(stamps)[WARM_UP - 1 : WARM_UP - 1 + rounds].tolist()
 
 
 def measure(work: Work, repeats: int) -> str:
@@ -224,7 +228,8 @@ def measured(repeats: int) -> str:
         f"One round of clients × steps × batch, medians of {repeats} runs in turns "
         f"({datetime.now(UTC).date()}, commit {commit}, two cores, `make bench`). The plain "
         "loop copies the model and trains one client after the other, with PyTorch's "
-        "default threads. `tutorial` trains with Adam, the others with SGD.",
+        f"default threads. poise's first {WARM_UP} rounds are not measured; the loop runs warm, "
+        "too. `tutorial` trains with Adam, the others with SGD.",
         "",
         "| one round | plain loop | (1 thread) | rows | poise | ratio | goal |",
         "|---|---|---|---|---|---|---|",
