@@ -280,3 +280,13 @@ def test_token_arrays_stay_token_numbers() -> None:
     assert {tuple(row) for row in taken.tolist()} <= {tuple(row) for row in x.tolist()}
     with pytest.raises(InvalidOption, match="tokens go from 0 to 6, vocabulary = 5"):
         federation((x, [0, 1, 0, 1]), clients=2, vocabulary=5)
+
+
+def test_raw_and_inverted_pixels_by_hand() -> None:
+    raw = federation("digits", clients=3, normalize="raw").client(0)[0]
+    unit = federation("digits", clients=3).client(0)[0]
+    inverted = federation("digits", clients=3, normalize="inverted").client(0)[0]
+    assert raw.max() == 16.0
+    np.testing.assert_array_equal(raw, np.round(raw))
+    np.testing.assert_allclose(raw / 16, unit, atol=1e-7)
+    np.testing.assert_allclose(1 - unit, inverted, atol=1e-7)

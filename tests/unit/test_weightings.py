@@ -40,6 +40,38 @@ def weigh(weighting, base=BASE, before=BEFORE, after=AFTER, **more):
     )
 
 
+@pytest.mark.parametrize(
+    ("loss", "values", "reports"),
+    [
+        ("before", [1.0, 3.0, 2.0], {"loss_before"}),
+        ("after", [0.5, 1.0, 1.9], {"loss_after"}),
+        ("mean", [0.75, 2.0, 1.95], {"loss_before", "loss_after"}),
+    ],
+)
+def test_the_loss_of_a_weighting_by_hand(loss, values, reports) -> None:
+    raised = BASE * np.exp(np.array(values) / 0.5)
+    soft = SoftMax(0.5, loss=loss)
+    assert weigh(soft) == pytest.approx(raised / raised.sum(), rel=1e-12)
+    assert soft.needs == reports
+    worst = np.eye(3)[int(np.argmax(values))]
+    np.testing.assert_array_equal(weigh(Max(1, loss=loss)), worst)
+    best = np.eye(3)[int(np.argmin(values))]
+    np.testing.assert_array_equal(weigh(Min(1, loss=loss)), best)
+
+
+def test_only_the_loss_before_work_has_the_closed_forms_of_the_papers() -> None:
+    assert traits_of(SoftMax(0.5), WeightingTraits).tilt is not None
+    for loss in ("after", "mean"):
+        assert traits_of(SoftMax(0.5, loss=loss), WeightingTraits).tilt is None
+
+
+def test_an_unknown_loss_is_refused() -> None:
+    with pytest.raises(
+        InvalidOption, match="loss must be 'before' or 'after' or 'mean', not 'during'"
+    ):
+        SoftMax(0.5, loss="during")
+
+
 def test_by_hand() -> None:
     raised = [0.2 * exp(1 / 0.5), 0.3 * exp(3 / 0.5), 0.5 * exp(2 / 0.5)]
     assert weigh(SoftMax(0.5)) == pytest.approx(

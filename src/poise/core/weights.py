@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from poise.core.errors import InvalidOption, UpdateRefused, require
-from poise.core.types import Floats, Ints
+from poise.core.types import LOSS_REPORTS, Floats, Ints
 
 if TYPE_CHECKING:
     from poise.core.protocols import Weighting
@@ -22,6 +22,16 @@ Floor: TypeAlias = (
     float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
 )
 """F_i*: one number, each client's lowest loss so far, or one number per client."""
+
+LossOf: TypeAlias = Literal["before", "after", "mean"]
+"""F_i: the loss before the local work, after it, or the mean of both."""
+
+REPORTS_OF_LOSS: Mapping[str, frozenset[str]] = {
+    "before": frozenset({"loss_before"}),
+    "after": frozenset({"loss_after"}),
+    "mean": LOSS_REPORTS,
+}
+"""What clients report for each `LossOf`."""
 
 
 def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., Floats]:
@@ -123,9 +133,19 @@ def finite_losses(
     return losses
 
 
-def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
+def chosen_losses(loss: LossOf, updates: RoundUpdates) -> Floats:
+    """Return the loss before the local work, after it, or their mean."""
+    if loss == "before":
+        return finite_losses("loss_before", updates)
+    after = finite_losses("loss_after", updates)
+    if loss == "after":
+        return after
+    return (finite_losses("loss_before", updates) + after) / 2
+
+
+def loss_gaps(floor: Floor, updates: RoundUpdates, loss: LossOf = "before") -> Floats:
     """Return ``F_i - F_i*`` of each row; raises for a loss that is not finite."""
-    losses = finite_losses("loss_before", updates)
+    losses = chosen_losses(loss, updates)
     if isinstance(floor, str):
         if updates.lowest_loss is None:
             raise InvalidOption(

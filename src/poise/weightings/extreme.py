@@ -10,7 +10,9 @@ from poise.core.parts import part
 from poise.core.traits import WeightingTraits
 from poise.core.types import Floats, Setting
 from poise.core.weights import (
+    REPORTS_OF_LOSS,
     Floor,
+    LossOf,
     by_columns,
     capped,
     check_cap,
@@ -32,14 +34,19 @@ class _Extreme:
     k: int | float = 1
     floor: Floor = 0.0
     cap: float | None = None
+    loss: LossOf = "before"
 
-    needs = frozenset({"loss_before"})
     sign = 1.0
 
     def __post_init__(self) -> None:
         check_k(type(self).__name__, self.k)
         check_floor(type(self).__name__, self.floor)
         check_cap(type(self).__name__, self.cap)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The losses that clients report."""
+        return REPORTS_OF_LOSS[self.loss]
 
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return the weighting with the floors of the clients that stay."""
@@ -51,7 +58,8 @@ class _Extreme:
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return equal weights for the k extreme losses."""
-        weights = extreme(self.sign * loss_gaps(self.floor, updates), self.k)
+        gaps = loss_gaps(self.floor, updates, self.loss)
+        weights = extreme(self.sign * gaps, self.k)
         return capped(weights, updates.base_weights, self.cap)
 
 
@@ -69,6 +77,9 @@ class Max(_Extreme):
             number per client.
         cap: the largest share of the weight that one client can get, whatever loss it
             reports; the others share the rest by their base weights. None for no cap.
+        loss: F_i, the client's loss ``"before"`` its local work, that of its model
+            ``"after"`` the work, or their ``"mean"``, close to the mean loss while it
+            trained. The bounds of the papers are about ``"before"``.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -82,7 +93,7 @@ class Max(_Extreme):
         """Declare that larger losses count more, if nothing caps their weight."""
         return WeightingTraits(
             reads_updates=False,
-            larger_losses_count_more=self.cap is None,
+            larger_losses_count_more=self.cap is None and self.loss == "before",
             favours="have larger losses count more",
         )
 
@@ -97,6 +108,7 @@ class Min(_Extreme):
         k: how many clients count, as in `Max`.
         floor: F_i*, as in `Max`.
         cap: the largest share of the weight of one client, as in `Max`.
+        loss: F_i, as in `Max`.
 
     Source: [Mansour 2022, §3.1].
 

@@ -12,7 +12,9 @@ from poise.core.parts import part
 from poise.core.traits import Tilt, WeightingTraits
 from poise.core.types import Floats, Setting
 from poise.core.weights import (
+    REPORTS_OF_LOSS,
     Floor,
+    LossOf,
     by_columns,
     capped,
     check_cap,
@@ -36,8 +38,8 @@ class _Soft:
     floor: Floor = 0.0
     cap: float | None = None
     effective: float | None = None
+    loss: LossOf = "before"
 
-    needs = frozenset({"loss_before"})
     sign = 1.0
 
     def __post_init__(self) -> None:
@@ -51,6 +53,11 @@ class _Soft:
         check_cap(name, self.cap)
         check_effective(name, self.effective)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """The losses that clients report."""
+        return REPORTS_OF_LOSS[self.loss]
+
     def for_clients(self, stay: Sequence[int]) -> Self:
         """Return the weighting with the floors of the clients that stay."""
         return replace(self, floor=floors_for(self.floor, stay))
@@ -61,7 +68,7 @@ class _Soft:
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return the base weights times an exponential of the loss."""
-        losses = self.sign * loss_gaps(self.floor, updates)
+        losses = self.sign * loss_gaps(self.floor, updates, self.loss)
         base = updates.base_weights
         temperature = self.temperature
         if self.effective is not None:
@@ -72,8 +79,8 @@ class _Soft:
 
     @property
     def _tilt(self) -> Tilt | None:
-        """The exponential, if T is fixed and nothing caps the weights."""
-        if self.cap is not None or self.effective is not None:
+        """The exponential of the loss before work, if T is fixed and nothing caps it."""
+        if self.cap is not None or self.effective is not None or self.loss != "before":
             return None
         return Tilt("loss", "temperature", rate=self.sign / self.temperature)
 
@@ -94,6 +101,7 @@ class SoftMax(_Soft):
         effective: the least effective number of clients, 1/Σ c_i², as a share of that
             of the base weights. In a round that falls below, T is raised until it
             does not. None keeps T fixed.
+        loss: F_i, as in `Max`.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -109,7 +117,7 @@ class SoftMax(_Soft):
         return WeightingTraits(
             reads_updates=False,
             continuous=self.effective is None,
-            larger_losses_count_more=self.cap is None,
+            larger_losses_count_more=self.cap is None and self.loss == "before",
             tilt=self._tilt,
             favours="have larger losses count more",
         )
@@ -128,6 +136,7 @@ class SoftMin(_Soft):
         effective: the least effective number of clients, 1/Σ c_i², as a share of that
             of the base weights. In a round that falls below, T is raised until it
             does not. None keeps T fixed.
+        loss: F_i, as in `Max`.
 
     Source: [Mansour 2022, §3.1].
 

@@ -33,7 +33,8 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
 
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1), ``standard`` (per
-            channel) or ``centred`` (x/255 minus the mean test image).
+            channel), ``centred`` (x/255 minus the mean test image), ``inverted`` (1 -
+            x/255) or ``raw`` (0 … 255).
         version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000
             and 400 of each class), or ``auto`` (the full set if its archive is present,
             else the subset). The notes of the source name the version.

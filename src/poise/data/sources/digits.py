@@ -26,7 +26,8 @@ def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
 
     Args:
         normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1), ``standard`` (per
-            training set) or ``centred`` (x/16 minus the mean test image).
+            training set), ``centred`` (x/16 minus the mean test image), ``inverted``
+            (1 - x/16) or ``raw`` (0 … 16).
         test_share: the held-out share of each class.
 
     >>> source = digits()

@@ -13,8 +13,9 @@ def fashion_mnist(normalize: str = "unit") -> Source:
     """Fashion-MNIST, 60,000 + 10,000 images of 28x28, 7,000 of each class.
 
     Args:
-        normalize: ``unit`` (x/255), ``symmetric``, ``standard`` (per training set) or
-            ``centred`` (x/255 minus the mean test image).
+        normalize: ``unit`` (x/255), ``symmetric``, ``standard`` (per training set),
+            ``centred`` (x/255 minus the mean test image), ``inverted`` (1 - x/255) or
+            ``raw`` (0 … 255).
 
     >>> fashion_mnist().train.shape  # doctest: +NEEDS_DATA
     (1, 28, 28)

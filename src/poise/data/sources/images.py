@@ -12,7 +12,7 @@ from poise.core.errors import InvalidOption, require, suggest
 from poise.core.samples import Samples
 from poise.core.types import Ints
 
-NORMALISATIONS = ("unit", "symmetric", "standard", "centred")
+NORMALISATIONS = ("unit", "symmetric", "standard", "centred", "raw", "inverted")
 
 PUBLIC_MEAN = "mean image of the held-out pool"
 """The name of the image that ``centred`` subtracts, for reports and certificates."""
@@ -43,6 +43,7 @@ def image_pools(
     over the whole training set ([Fraboni 2023, §4.6] for MNIST). ``centred``: x/top
     minus the mean image of all test images, pixel by pixel. Shorter inputs need less
     noise: noise of size sigma on a linear model changes its outputs by sigma |x|.
+    ``raw``: x. ``inverted``: 1 - x/top, dark on white.
 
     >>> x, y = np.full((2, 1, 3, 3), 255, np.uint8), np.zeros(2, np.int64)
     >>> float(image_pools((x, y), (x, y), 255, "unit")[0].features(torch.tensor([0])).max())
@@ -66,6 +67,10 @@ def _affine(
         return 1.0 / top, 0.0
     if normalize == "symmetric":
         return 2.0 / top, -1.0
+    if normalize == "raw":
+        return 1.0, 0.0
+    if normalize == "inverted":
+        return -1.0 / top, 1.0
     if normalize == "centred":
         return 1.0 / top, _minus_mean(test, top)
     if normalize != "standard":

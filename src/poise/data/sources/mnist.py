@@ -30,7 +30,8 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
 
     Args:
         normalize: ``unit`` (x/255), ``symmetric``, ``standard`` ((x -
-            0.1307)/0.3081) or ``centred`` (x/255 minus the mean test image).
+            0.1307)/0.3081), ``centred`` (x/255 minus the mean test image), ``inverted``
+            (1 - x/255) or ``raw`` (0 … 255).
         by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or
             ``series`` (NIST's hsf 0, employees, and hsf 4, high-school students).
 

@@ -29,8 +29,9 @@ def usps(normalize: str = "unit") -> Source:
     ``1000 (v + 1)``, 0 … 2000.
 
     Args:
-        normalize: ``unit`` (x/2000), ``symmetric`` (the published values), ``standard``
-            or ``centred`` (x/2000 minus the mean test image).
+        normalize: ``unit`` (x/2000), ``symmetric`` (the published values), ``standard``,
+            ``centred`` (x/2000 minus the mean test image), ``inverted`` (1 - x/2000) or
+            ``raw`` (0 … 2000).
 
     >>> usps().train.shape  # doctest: +NEEDS_DATA
     (1, 16, 16)
