@@ -372,6 +372,27 @@ def test_bounds_on_a_convex_task_and_their_advice() -> None:
     assert any(text.startswith("window") for text in late.advice)
 
 
+def test_turns_are_advised_where_the_weights_of_windows_sum_to_little_and_much() -> (
+    None
+):
+    quad = poise.quadratics(np.arange(6.0).reshape(-1, 1))
+    solver = SGD(lr=0.1, steps=1)
+
+    def told(weighting: Any = TimeBased(), **options: Any) -> list[str]:
+        clock = FixedWindow(0.5, [0.4, 0.4, 1.0, 1.0, 1.0, 1.0], **options)
+        found = poise.explain(
+            quad, quad.task, solver, clock=clock, weighting=weighting, rounds=20
+        )
+        return [text for text in found.advice if text.startswith("stagger")]
+
+    # by hand: 2/6 in odd windows, 2/6 + 4 * 2/6 in even ones
+    (text,) = told()
+    assert "0.333 … 1.67" in text
+    assert not told(stagger=True)
+    assert not told(weighting=Identical())
+    assert told(TimeBased("estimated"))
+
+
 def test_populations_on_demand_are_probed() -> None:
     many = poise.federation(
         "digits",

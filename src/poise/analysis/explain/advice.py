@@ -10,7 +10,7 @@ import numpy as np
 from poise import theory
 from poise.analysis.explain.constants import Constants
 from poise.analysis.explain.remarks import ExplainContext
-from poise.core.durations import FixedDurations
+from poise.core.durations import FixedDurations, LateStarts
 from poise.core.traits import (
     ClockTraits,
     SamplerTraits,
@@ -24,6 +24,12 @@ from poise.core.weights import effective_clients, mild_temperature, renormalised
 
 KEPT = 0.5
 """Minimum share of its importance that the advised temperature leaves every client."""
+
+UNEVEN = 0.5
+"""Range of the sums of weights over windows from which turns are advised."""
+
+WINDOWS = 60
+"""Windows that are looked at for this: 60 is a multiple of 1 to 6."""
 
 HALF = 0.5
 """Minimum share of the effective clients that the advised temperature leaves."""
@@ -39,6 +45,7 @@ def advice(
     texts = [
         *_sampler(context),
         *_window(context, constants, time),
+        *_turns(context),
         *_temperature(context),
     ]
     if constants is not None:
@@ -135,6 +142,40 @@ def _window(
             f"window: the bound of dt = {dt:g} is as good as that of any τ_max/k "
             "([Fraboni 2023, eq. 4.42], up to constants)"
         )
+
+
+def _turns(context: ExplainContext) -> Iterator[str]:
+    """Advise turns where the weights of fixed windows sum to little and much in turn."""
+    clock = context.parts.clock
+    dt = traits_of(clock, ClockTraits).window
+    times = clock.times(context.setting.clients)
+    balanced = traits_of(context.scheme.weighting, WeightingTraits).times
+    if dt is None or balanced is None or not isinstance(times, FixedDurations):
+        return
+    if isinstance(times, LateStarts):  # they take turns already
+        return
+    needed = times.windows(dt, context.setting.clients)
+    sums = window_sums(needed, context.p)
+    if sums.max() - sums.min() < UNEVEN:
+        return
+    yield (
+        f"stagger: the weights of a window sum to {sums.min():.3g} … {sums.max():.3g}; "
+        "with stagger=True clients take turns, and the sums are near 1, so larger "
+        "learning rates work"
+    )
+
+
+def window_sums(needed: Floats, p: Floats) -> Floats:
+    """The sum of the unbiased weights in each of the first `WINDOWS` fixed windows.
+
+    A client that needs k windows answers in every k-th one, with weight k p_i.
+
+    >>> window_sums(np.array([1.0, 2.0]), np.array([0.5, 0.5]))[:4]
+    array([0.5, 1.5, 0.5, 1.5])
+    """
+    windows = np.arange(1, WINDOWS + 1)
+    answers = windows[:, None] % needed[None, :] == 0
+    return np.asarray(answers @ (needed * p))
 
 
 def _temperature(context: ExplainContext) -> Iterator[str]:
