@@ -495,3 +495,25 @@ def test_the_runs_of_a_selection_are_those_of_the_whole(tmp_path: Path) -> None:
     for name in names:
         part_run = poise.open_run(tmp_path / "part" / name)
         assert part_run.digest == poise.open_run(tmp_path / "whole" / name).digest
+
+
+def test_rounds_to_a_target_of_another_metric() -> None:
+    fed = poise.federation("digits", clients=3, client_test_share=0.3, seed=1)
+    run = poise.train(
+        fed,
+        poise.task("logistic"),
+        poise.solvers.SGD(lr=0.3, epochs=1, batch_size=32),
+        rounds=5,
+        seed=1,
+        metrics=["local_accuracy"],
+    )
+    local = run.metric("local_accuracy")
+    both = np.concatenate([local, run.metric("accuracy")])
+    for target in np.unique(both):
+        for metric in ("accuracy", "local_accuracy"):
+            reached = np.flatnonzero(run.metric(metric) >= target)
+            wanted = reached[0] + 1 if len(reached) else 6
+            assert score(run, f"rounds_to:{target}:{metric}") == wanted
+        assert score(run, f"rounds_to:{target}") == score(
+            run, f"rounds_to:{target}:accuracy"
+        )

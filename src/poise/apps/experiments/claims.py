@@ -24,9 +24,9 @@ from poise.training import federation_in
 def score(run: Run, name: str) -> float:
     """A score of a run by its name.
 
-    - ``rounds_to:0.9``: rounds until the accuracy reaches a target. A target that the
-      run did not reach counts as one round more than the run has, which favours the
-      slower method.
+    - ``rounds_to:0.9``: rounds until the accuracy reaches a target, or another metric:
+      ``rounds_to:0.9:local_accuracy``. A target that the run did not reach counts as
+      one round more than the run has, which favours the slower method.
     - ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``: a metric at the end, at
       half time, and on average.
     - ``smoothness``: of the accuracy.
@@ -54,7 +54,8 @@ def score(run: Run, name: str) -> float:
     if "own_accuracy" in run.metrics and "accuracy" not in run.metrics:
         metric = "own_accuracy"
     if kind == "rounds_to":
-        reached = run.rounds_to(float(rest), metric)
+        target, _, named = rest.partition(":")
+        reached = run.rounds_to(float(target), named or metric)
         return float(run.rounds + 1 if reached is None else reached)
     if kind == "smoothness":
         return run.smoothness(metric)
@@ -73,8 +74,8 @@ def score(run: Run, name: str) -> float:
         return float(np.asarray(counts)[first_round:].mean())
     raise InvalidOption(
         f"unknown score {name!r}",
-        "known: rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, "
-        "spread:METRIC, surrogate:METRIC, weight:TRAIT>NUMBER, smoothness, distinct_clients, "
+        "known: rounds_to:TARGET, rounds_to:TARGET:METRIC, final:METRIC, half:METRIC, "
+        "mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, weight:TRAIT>NUMBER, smoothness, distinct_clients, "
         "distinct_classes:late, homogeneity; for unlearning requests "
         f"{', '.join(SCORES)}",
     )
