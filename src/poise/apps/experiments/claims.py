@@ -75,8 +75,9 @@ def score(run: Run, name: str) -> float:
     raise InvalidOption(
         f"unknown score {name!r}",
         "known: rounds_to:TARGET, rounds_to:TARGET:METRIC, final:METRIC, half:METRIC, "
-        "mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, weight:TRAIT>NUMBER, smoothness, distinct_clients, "
-        "distinct_classes:late, homogeneity; for unlearning requests "
+        "mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, weight:TRAIT>NUMBER, "
+        "smoothness, distinct_clients, distinct_classes:late, homogeneity; for "
+        "unlearning requests "
         f"{', '.join(SCORES)}",
     )
 
