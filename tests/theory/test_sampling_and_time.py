@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import poise
 from parameters import thorough_except
 from poise import theory
 from poise.clocks import Asynchronous, FixedWindow, Synchronous
+from poise.core.errors import PoiseError
 from poise.samplers import MD, ClusteredBySize, Full, Poisson, Uniform
 from poise.solvers import SGD
 from poise.weightings import Identical, TimeBased
@@ -105,6 +107,44 @@ def test_corollary_2_1(sizes: list[int], data: st.DataObject) -> None:
     assert left == pytest.approx(float(squares))
     assert (squares <= Fraction(1, len(sizes) - m + 1)) == better
     assert right == pytest.approx(1 / (len(sizes) - m + 1))
+
+
+def spread_of_draws(rows: np.ndarray, gradients: np.ndarray) -> float:
+    """E |mean of the m drawn gradients - their mean|^2, over all N^m draws, one from every row."""
+    m, count = rows.shape
+    exact = rows.mean(axis=0) @ gradients
+    found = 0.0
+    for drawn in product(range(count), repeat=m):
+        chance = np.prod([rows[k, i] for k, i in enumerate(drawn)])
+        found += chance * np.square(gradients[list(drawn)].mean(axis=0) - exact).sum()
+    return float(found)
+
+
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_the_spread_of_sampled_gradients_is_that_of_all_draws(m: int) -> None:
+    """Eq. B.9 and B.16 against every possible draw."""
+    gradients = CURVATURE * (np.array([0.3, -0.2]) - OPTIMA)
+    md = theory.md_gradient_variance(P, gradients, m)
+    assert md == pytest.approx(spread_of_draws(np.tile(P, (m, 1)), gradients))
+    rows = np.asarray(ClusteredBySize(m).distributions(np.array(SIZES)))
+    clustered = theory.clustered_gradient_variance(rows, gradients)
+    assert clustered == pytest.approx(spread_of_draws(rows, gradients))
+    assert clustered <= md * (1 + 1e-12)
+    if m > 1:
+        assert clustered < md
+
+
+def test_clusters_of_different_clients_can_be_no_better_than_md() -> None:
+    """Below eq. B.18 the paper has equality only for equal clients or MD sampling; here neither."""
+    gradients = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    rows = np.array([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]])
+    assert theory.clustered_gradient_variance(rows, gradients) == pytest.approx(
+        theory.md_gradient_variance(np.full(4, 0.25), gradients, 2)
+    )
+    paired = rows[:, [0, 2, 1, 3]]  # clients with equal gradients in one cluster
+    assert theory.clustered_gradient_variance(paired, gradients) == 0.0
+    with pytest.raises(PoiseError, match="sum to 1"):
+        theory.clustered_gradient_variance([[0.5, 0.4]], gradients[:2])
 
 
 # [Fraboni 2023, ch. 4]: the schedule --------------------------------------------------------------
@@ -280,7 +320,7 @@ def test_fedfix_terms_by_hand_and_the_best_window() -> None:
             2 * root
             + 3 / n * (0.3 + 0.5)
             + (root + steps / n * late**2) * (0.3 + late * 0.5 / 3)
-            + root * (window - 1)
+            + steps * root * (window - 1)
         )
 
     constants = {"distance": 2.0, "residual": 0.3, "variance": 0.5}

@@ -9,7 +9,9 @@ from poise.theory import free_riders
 from poise.theory.after_time import (
     asynchronous_terms,
     converging_rates,
+    criterion_terms,
     fedavg_terms,
+    sampled_terms,
 )
 from poise.theory.asynchronous import (
     aggregations,
@@ -42,7 +44,13 @@ from poise.theory.proximal import (
     fedprox_stationary,
     unavoidable_error,
 )
-from poise.theory.sampling import sampling_bound, uniform_beats_md, variance_ratio
+from poise.theory.sampling import (
+    clustered_gradient_variance,
+    md_gradient_variance,
+    sampling_bound,
+    uniform_beats_md,
+    variance_ratio,
+)
 from poise.theory.skew import (
     bounded_weights,
     largest_range,
@@ -66,8 +74,10 @@ __all__ = [
     "best_window",
     "bounded_weights",
     "chi_squared",
+    "clustered_gradient_variance",
     "constants",
     "converging_rates",
+    "criterion_terms",
     "fedavg_terms",
     "fedfix_terms",
     "fedprox_bound",
@@ -77,11 +87,13 @@ __all__ = [
     "largest_range",
     "least_temperature",
     "local_progress",
+    "md_gradient_variance",
     "normalised",
     "participation",
     "perturbed_bound",
     "perturbed_contraction",
     "perturbed_stationary",
+    "sampled_terms",
     "sampling_bound",
     "skew_bound",
     "speed_and_error",

@@ -281,11 +281,12 @@ def fedfix_terms(
     distance: float = 1.0,
     residual: float = 1.0,
     variance: float = 1.0,
+    printed: bool = False,
 ) -> Terms:
     """The terms of FedFix's bound after a time T, up to numerical constants.
 
     With N = T/dt and t = ceil(tau_max/dt): |theta_0 - theta*|^2/sqrt(KN), (K-1)/N (R +
-    Sigma), (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), (W-1)/sqrt(KN). The first two fall
+    Sigma), (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), K (W-1)/sqrt(KN). The first two fall
     with more aggregations, that is with a short dt, the others with fresher updates.
 
     Args:
@@ -296,6 +297,8 @@ def fedfix_terms(
         distance: |theta_0 - theta*|^2.
         residual: R.
         variance: Sigma.
+        printed: use (W-1)/sqrt(KN) for the window, as eq. 4.42 prints it. It loses a
+            factor K: Theorem 4.3 has eta (W-1) K, and eta = 1/sqrt(KN).
 
     >>> fedfix_terms([1.0, 1.0], 1.0, 100.0, 1)["window"]
     0.0
@@ -308,12 +311,13 @@ def fedfix_terms(
         count >= 1, f"no window of length {dt} ends within {time}", "give a shorter dt"
     )
     root = sqrt(steps * count)
+    local = 1 if printed else steps
     spread = residual + late * variance / len(np.asarray(tau))
     values = {
         "start": distance / root,
         "local work": (steps - 1) / count * (residual + variance),
         "staleness": (1 / root + steps / count * late**2) * spread,
-        "window": (window("fixed-window", tau, dt) - 1) / root,
+        "window": local * (window("fixed-window", tau, dt) - 1) / root,
     }
     return Terms(
         "FedFix after a time",
@@ -344,6 +348,8 @@ def best_window(
         f"no window ends within {time}",
         "give more time, or more parts",
     )
-    return min(
-        candidates, key=lambda dt: fedfix_terms(tau, dt, time, steps, **constants).total
-    )
+
+    def total(dt: float) -> float:
+        return fedfix_terms(tau, dt, time, steps, printed=False, **constants).total
+
+    return min(candidates, key=total)

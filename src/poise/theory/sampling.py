@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from poise.core.errors import require
 from poise.core.statistics import WeightStatistics
 from poise.theory.terms import Assumption, Problem, Terms
 
@@ -110,3 +111,54 @@ def variance_ratio(weights: WeightStatistics, other: WeightStatistics) -> float:
     if other.sigma > 0:
         return weights.sigma / other.sigma
     return float("inf")
+
+
+def md_gradient_variance(importance: ArrayLike, gradients: ArrayLike, m: int) -> float:
+    """``B_MD = E |1/m sum_k grad L_lk - grad L|^2`` of MD sampling, at one model.
+
+    ``1/m (sum_i p_i |grad L_i|^2 - |grad L|^2)`` with grad L = sum_i p_i grad L_i.
+
+    Args:
+        importance: p, (N,).
+        gradients: grad L_i, (N, d).
+        m: draws per round.
+
+    >>> md_gradient_variance([0.5, 0.5], [[1.0], [-1.0]], 2)
+    0.5
+
+    Source: [Fraboni 2023, eq. B.9].
+    """
+    p = np.asarray(importance, dtype=np.float64)
+    return clustered_gradient_variance(np.tile(p, (m, 1)), gradients)
+
+
+def clustered_gradient_variance(
+    distributions: ArrayLike, gradients: ArrayLike
+) -> float:
+    """``B_Cl = E |1/m sum_k grad L_lk - grad L|^2`` of clustered sampling, at one model.
+
+    ``1/m^2 (sum_i m p_i |grad L_i|^2 - sum_k |grad L_Wk|^2)`` with grad L_Wk =
+    sum_i r_ki grad L_i and m p_i = sum_k r_ki. It is at most `md_gradient_variance`,
+    and equal to it if and only if all grad L_Wk are the same. (The paper adds: only if
+    the clients' data are the same or every W_k is p. Clusters of different clients
+    whose mean gradients agree are equal, too.)
+
+    Args:
+        distributions: r_ki, (m, N); rows sum to 1.
+        gradients: grad L_i, (N, d).
+
+    >>> clustered_gradient_variance([[1.0, 0.0], [0.0, 1.0]], [[1.0], [-1.0]])
+    0.0
+
+    Source: [Fraboni 2023, eq. B.16].
+    """
+    r = np.asarray(distributions, dtype=np.float64)
+    require(
+        bool((r >= 0).all()) and bool(np.allclose(r.sum(axis=1), 1)),
+        "every row of the distributions must be at least 0 and sum to 1",
+    )
+    g = np.asarray(gradients, dtype=np.float64)
+    m = len(r)
+    squares = float(r.sum(axis=0) @ np.square(g).sum(axis=1))
+    within = float(np.square(r @ g).sum())
+    return max(squares - within, 0.0) / m**2

@@ -128,7 +128,7 @@ def _window(
     span = max(time, float(tau.max()))
     best = theory.best_window(tau, span, steps, parts=10, **known)
     now, then = (
-        theory.fedfix_terms(tau, length, span, steps, **known).total
+        theory.fedfix_terms(tau, length, span, steps, printed=False, **known).total
         for length in (dt, best)
     )
     if then < now:
