@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from poise.theory import free_riders
+from poise.theory.accuracy import fedprox_rounds, least_rounds, perturbed_rounds
 from poise.theory.after_time import (
     asynchronous_terms,
     converging_rates,
@@ -23,6 +24,12 @@ from poise.theory.asynchronous import (
     surrogate_gap,
     window,
 )
+from poise.theory.drift import (
+    client_drift,
+    local_deviation,
+    neighbour_drift,
+    perturbed_drift,
+)
 from poise.theory.objectives import (
     chi_squared,
     local_progress,
@@ -36,6 +43,13 @@ from poise.theory.perturbed import (
     perturbed_contraction,
     perturbed_stationary,
     unavoidable_perturbed_error,
+)
+from poise.theory.progress import (
+    Progress,
+    fedprox_round,
+    perturbed_round,
+    skew_step,
+    varying_step,
 )
 from poise.theory.proximal import (
     best_steps,
@@ -55,6 +69,7 @@ from poise.theory.skew import (
     bounded_weights,
     largest_range,
     least_temperature,
+    limit_speed,
     skew_bound,
     weight_range,
     weighting_skew,
@@ -65,6 +80,7 @@ from poise.theory.varying import speed_and_error, varying_bound
 __all__ = [
     "Assumption",
     "Problem",
+    "Progress",
     "Terms",
     "aggregations",
     "asynchronous_bound",
@@ -74,6 +90,7 @@ __all__ = [
     "best_window",
     "bounded_weights",
     "chi_squared",
+    "client_drift",
     "clustered_gradient_variance",
     "constants",
     "converging_rates",
@@ -82,20 +99,30 @@ __all__ = [
     "fedfix_terms",
     "fedprox_bound",
     "fedprox_contraction",
+    "fedprox_round",
+    "fedprox_rounds",
     "fedprox_stationary",
     "free_riders",
     "largest_range",
+    "least_rounds",
     "least_temperature",
+    "limit_speed",
+    "local_deviation",
     "local_progress",
     "md_gradient_variance",
+    "neighbour_drift",
     "normalised",
     "participation",
     "perturbed_bound",
     "perturbed_contraction",
+    "perturbed_drift",
+    "perturbed_round",
+    "perturbed_rounds",
     "perturbed_stationary",
     "sampled_terms",
     "sampling_bound",
     "skew_bound",
+    "skew_step",
     "speed_and_error",
     "staleness",
     "surrogate_gap",
@@ -105,6 +132,7 @@ __all__ = [
     "uniform_beats_md",
     "variance_ratio",
     "varying_bound",
+    "varying_step",
     "weight_range",
     "weighting_skew",
     "window",

@@ -113,6 +113,25 @@ def skew_bound(
     )
 
 
+def limit_speed(problem: Problem) -> float:
+    """``V_min = 8 L^2 Gamma/mu^2 + L g |w^0 - w*|^2/2``: what no skew can speed up.
+
+    With g = 4L/mu, the V of `skew_bound` falls towards it as the skew rho_ grows; for
+    proportional weights V = V_min + 4L (32 E^2 G^2 + sigma^2)/(3 mu^2).
+
+    >>> limit_speed(Problem(1.0, 1.0, heterogeneity=0.5, distance=4.0))
+    12.0
+
+    Source: [Mansour 2022, Remark 5], [Mansour 2023, eq. 12]. (Eq. 18 of [Mansour 2022]
+    prints 4L - 32 tau^2 G^2 + sigma^2, where Corollary 1 has 4L (32 tau^2 G^2 +
+    sigma^2).)
+    """
+    L = problem.smoothness
+    mu = problem.convexity
+    constant = 8 * L**2 * problem.heterogeneity / mu**2
+    return constant + L * (4 * L / mu) * problem.distance / 2
+
+
 def _conditions(problem: Problem, steps: int) -> tuple[Assumption, ...]:
     return (
         problem.strongly_convex(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any
@@ -19,6 +19,16 @@ class Assumption:
 
     text: str
     holds: bool | None = None
+
+
+def all_hold(assumptions: Iterable[Assumption]) -> bool | None:
+    """False if an assumption is broken, None if one is undecided, else True."""
+    known = [a.holds for a in assumptions]
+    if False in known:
+        return False
+    if None in known:
+        return None
+    return True
 
 
 @dataclass(frozen=True)
@@ -55,12 +65,7 @@ class Terms:
     @property
     def holds(self) -> bool | None:
         """False if an assumption is broken, None if one is undecided, else True."""
-        known = [a.holds for a in self.assumptions]
-        if False in known:
-            return False
-        if None in known:
-            return None
-        return True
+        return all_hold(self.assumptions)
 
     def __getitem__(self, name: str) -> float:
         if name not in self.values:
