@@ -234,6 +234,69 @@ def printed_variance(
     return total / (1 - contraction(fair, free_rider_samples) ** 2)
 
 
+def fading_variance(
+    fair: FairClients,
+    free_rider_samples: float = 0.0,
+    fading: ArrayLike = (),
+    phi: ArrayLike = 0.0,
+    declared: ArrayLike = (),
+) -> Floats:
+    r"""The exact variance of theta~ - theta after 0, …, T rounds with noise that fades.
+
+    ``V_t = A_t + B_t``, both 0 at first, with
+
+        A_(t+1) = eps_f^2 A_t + f_t^2 sum_J (M_j rho_j/(N - M_K))^2
+        B_(t+1) = h^2 B_t + f_t^2 sum_J (M_j rho_j/N)^2 + sum_K (M_k phi_k(t)/N)^2
+
+    and eps_f, h as in `asymptotic_variance`, which is its limit for constant noise. If
+    f_t and all phi_k(t) vanish, so does the variance, as Corollary 6.2 says; noise like
+    ``t^-g`` gives a variance like ``t^-2g``.
+
+    Args:
+        fair: the fair clients; rho is their noise where f_t = 1.
+        free_rider_samples: M_K.
+        fading: f_t of each round, (T,), or of each fair client, (T, J).
+        phi: phi_k(t), a number, (T,) for a single disguised free-rider, or (T, K); 0
+            for plain free-riders.
+        declared: M_k of each disguised free-rider; by default equal shares of M_K.
+
+    >>> fair = FairClients([50.0, 50.0], [0.5, 0.5], [0.1, 0.1])
+    >>> fading_variance(fair, 100.0, fading=[1.0, 0.5, 0.25]).round(5).tolist()
+    [0.0, 0.00625, 0.00352, 0.00159]
+
+    Source: [Fraboni 2023, Cor. 6.2], which states the limit 0. Its proof (E.1.5)
+    replaces eta_j where it means rho_j: the share eta_j does not depend on the noise.
+    """
+    n = fair.declared(free_rider_samples)
+    faded = np.asarray(fading, dtype=float)
+    require(
+        faded.ndim in (1, 2) and len(faded) > 0,
+        "fading needs a value for every round",
+        "give (T,) values, or (T, J) for J fair clients",
+    )
+    rounds = len(faded)
+    each = faded.reshape(rounds, -1) * fair.rho
+    alone = np.square(each * fair.shares).sum(axis=1)
+    beside = np.square(each * fair.samples / n).sum(axis=1)
+    given = np.asarray(phi, dtype=float)
+    if given.ndim == 0:
+        given = np.full(rounds, float(given))
+    require(
+        len(given) == rounds,
+        f"{rounds} rounds of fading, but {len(given)} of phi",
+    )
+    for t, scales in enumerate(given.reshape(rounds, -1)):
+        beside[t] += _disguise(n, free_rider_samples, scales, declared)
+    fair_memory = contraction(fair) ** 2
+    memory = contraction(fair, free_rider_samples) ** 2
+    fair_variance = np.zeros(rounds + 1)
+    variance = np.zeros(rounds + 1)
+    for t in range(rounds):
+        fair_variance[t + 1] = fair_memory * fair_variance[t] + alone[t]
+        variance[t + 1] = memory * variance[t] + beside[t]
+    return fair_variance + variance
+
+
 def _disguise(
     n: float, free_rider_samples: float, phi: ArrayLike, declared: ArrayLike
 ) -> float:
@@ -262,6 +325,7 @@ __all__ = [
     "asymptotic_variance",
     "contraction",
     "difference",
+    "fading_variance",
     "ornstein_uhlenbeck",
     "printed_variance",
 ]
