@@ -28,6 +28,7 @@ from poise.samplers import (
 from poise.servers import Adam
 from poise.solvers import SGD, FedFor, Perturbed, Prox, Scaffold
 from poise.weightings import (
+    Adjacency,
     Anneal,
     Clipped,
     Discount,
@@ -354,12 +355,19 @@ def test_bounds_on_a_convex_task_and_their_advice() -> None:
     found = poise.explain(DIGITS, LOGISTIC, solver, rounds=50)
     assert set(found.terms) == {
         "loss gap of FedProx, fixed rate",
+        "loss gap of FedProx, falling rate",
+        "loss gap of FedProx, own rate",
         "mean squared gradient with sampled clients",
     }
     assert found.constants.convexity.value == 0.1
     assert any(text.startswith("local steps") for text in found.advice)
     soft = poise.explain(DIGITS, LOGISTIC, solver, weighting=SoftMax(1.0), rounds=50)
-    assert list(soft.terms) == ["loss gap with bounded weights"]
+    assert list(soft.terms) == [
+        "loss gap with skewed weights",
+        "loss gap with weights that vary over time",
+        "loss gap with skewed weights, own rate",
+        "loss gap with weights that vary over time, own rate",
+    ]
     assert "at the optimum of the requested objective" in soft.warnings[0]
     assert any(text.startswith("temperature") for text in soft.advice)
     assert (
@@ -438,10 +446,20 @@ def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
     names = {
         "sgd": [
             "loss gap of FedProx, fixed rate",
+            "loss gap of FedProx, falling rate",
+            "loss gap of FedProx, own rate",
             "mean squared gradient with sampled clients",
         ],
-        "prox": ["loss gap of FedProx, fixed rate"],
-        "perturbed": ["loss gap of the perturbed gradient, fixed rate"],
+        "prox": [
+            "loss gap of FedProx, fixed rate",
+            "loss gap of FedProx, falling rate",
+            "loss gap of FedProx, own rate",
+        ],
+        "perturbed": [
+            "loss gap of the perturbed gradient, fixed rate",
+            "loss gap of the perturbed gradient, falling rate",
+            "loss gap of the perturbed gradient, own rate",
+        ],
         "scaffold": [],
     }
     solvers = (
@@ -453,6 +471,86 @@ def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
         found = poise.explain(FED, FED.task, solver, rounds=20)
         assert list(found.terms) == names[solver.name]  # type: ignore[attr-defined]
         assert found.terms_at(40).keys() == found.terms.keys()
+
+
+def test_bounds_with_constant_weights_take_their_range() -> None:
+    """[Mansour 2022, eq. 13] by hand: 8 L Gamma/(3 mu) (Pi/pi - 1), and (Pi - pi) Gamma in the
+    error of [Exp-α 2023, Thm 1]."""
+    optima = [[4.0, 0.0], [0.0, 3.0], [-2.0, -1.0]]
+    fed = poise.quadratics(optima, curvature=[1.0, 0.5, 1.0])
+    solver = SGD(lr=0.02, steps=2)
+    found = poise.explain(fed, fed.task, solver, weighting=Adjacency(), rounds=20)
+    kappa = found.mean / fed.importance
+    assert kappa.min() < 0.9, "the graph is not even"
+    assert found.constants is not None
+    spread = found.constants.heterogeneity.value
+    skewed = found.terms["loss gap with skewed weights"]
+    by_hand = 8 * spread / (3 * 0.5) * (kappa.max() / kappa.min() - 1)
+    assert skewed["error"] == pytest.approx(by_hand, rel=1e-5)
+    varying = found.terms["loss gap with weights that vary over time"]
+    by_hand = 2 / 0.5 * spread * (kappa.max() - kappa.min())
+    assert varying["error"] == pytest.approx(by_hand, rel=1e-5)
+    far = found.constants.distance.value
+    own = found.terms["loss gap with skewed weights, own rate"]
+    left = (1 - 0.02 * 0.5 * (1 + 0.375 * kappa.min())) ** (2 * 20)  # E T steps
+    assert own["start"] == pytest.approx(left * far / 2)
+    own = found.terms["loss gap with weights that vary over time, own rate"]
+    left = (1 - 0.02 * 0.5) ** (2 * 20)
+    assert own["start"] == pytest.approx(left * far / 2)
+    squared = found.constants.gradient.value
+    assert own["drift"] == pytest.approx(8 * 0.02**2 * squared * (1 - left) / 0.01 / 2)
+    ranges = [a for a in skewed.assumptions if a.text.startswith("κ_i")]
+    assert [a.holds for a in ranges] == [True]
+    assert not any("bounds with weights" in note for note in found.notes)
+    only_one = poise.explain(fed, fed.task, solver, weighting=Max(1), rounds=20)
+    assert "loss gap with skewed weights" not in only_one.terms, "pi is 0"
+    largest = only_one.terms["loss gap with weights that vary over time"]
+    by_hand = 2 / 0.5 * spread * (only_one.mean / fed.importance).max()
+    assert largest["error"] == pytest.approx(by_hand, rel=1e-5)
+    assert any("bounds with weights: they assume" in note for note in only_one.notes)
+
+
+def test_bounds_say_whether_their_learning_rate_is_that_of_the_run() -> None:
+    """L = 1: [Buttaci 2024, Thm 4.1] has the rate 1/(2 L E) = 1/4, Lemma B.1 any up to 1/2."""
+    fed = poise.quadratics([[0.0], [4.0]])
+
+    def broken(rate: float, **options: Any) -> dict[str, bool]:
+        solver = SGD(lr=rate, steps=2, **options)
+        found = poise.explain(fed, fed.task, solver, rounds=20)
+        return {
+            name: any("rate" in a.text and a.holds is False for a in terms.assumptions)
+            for name, terms in found.terms.items()
+            if "FedProx" in name
+        }
+
+    fixed, falling, own = (f"loss gap of FedProx, {x} rate" for x in RATES)
+    assert broken(0.25) == {fixed: False, falling: True, own: False}
+    assert broken(0.1) == {fixed: True, falling: True, own: False}
+    assert broken(0.6) == {fixed: True, falling: True, own: True}
+    assert broken(0.25, decay=0.9) == {fixed: True, falling: False}
+
+
+def test_the_bound_at_the_rate_of_the_run_by_hand() -> None:
+    """L/2 (kappa^T D + A (1 - kappa^T)/(1 - kappa)), [Buttaci 2024, Lemma B.1]: two clients with
+    (w - o)^2/2, L = mu = 1, rate 0.1, E = 2, so that kappa = 0.81 for FedAvg."""
+    fed = poise.quadratics([[0.0], [4.0]])
+    for pull, kappa in ((0.0, 0.81), (1.0, (1 + 0.64) / 2)):
+        solver = Prox(pull, lr=0.1, steps=2)
+        found = poise.explain(fed, fed.task, solver, rounds=20)
+        assert found.constants is not None
+        own = found.terms["loss gap of FedProx, own rate"]
+        series = (1 - kappa**20) / (1 - kappa)
+        spread = 2.0  # both clients lose 2^2/2 at w* = 2
+        by_hand = {
+            "start": kappa**20 * 4 / 2,
+            "noise": 0.0,
+            "heterogeneity": 6 * 0.01 * 2 * spread * series / 2,
+            "drift": 8 * 0.01 * 8 * found.constants.gradient.value * series / 2,
+        }
+        assert own.values == pytest.approx(by_hand, rel=1e-6)
+
+
+RATES = ("fixed", "falling", "own")
 
 
 @pytest.mark.thorough
@@ -481,6 +579,28 @@ def test_no_bound_is_printed_that_does_not_cover_the_parts(
     )
     assert [name for name in plain.terms if "sampled clients" not in name]
     assert "do not cover" not in str(plain)
+
+
+@pytest.mark.parametrize(
+    ("solver", "reason"),
+    [
+        (
+            Prox(0.1, lr=0.01, steps=2),
+            "weights from losses together with FedProx's pull",
+        ),
+        (
+            Perturbed(0.5, lr=0.01, steps=2),
+            "weights from losses together with the perturbed gradient",
+        ),
+    ],
+)
+def test_no_bound_of_weights_is_printed_for_steps_that_are_no_plain_sgd(
+    solver: Any, reason: str
+) -> None:
+    """The proofs of [Mansour 2022] and [Exp-α 2023] have the gradient alone in a step."""
+    weighted = poise.explain(FED, FED.task, solver, weighting=SoftMax(1.0), rounds=20)
+    assert not [name for name in weighted.terms if "sampled clients" not in name]
+    assert f"their proofs do not cover {reason}" in str(weighted)
 
 
 def test_parts_that_do_not_fit_are_said_to() -> None:

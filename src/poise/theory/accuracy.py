@@ -47,13 +47,13 @@ def least_rounds(bound: Callable[[int], Terms], accuracy: float) -> int:
 def fedprox_rounds(
     problem: Problem, alpha: float, steps: int, accuracy: float
 ) -> Terms:
-    """Rounds until E |grad f|^2 <= eps for FedProx at the fixed rate, without convexity.
+    """Rounds of FedProx until E |grad f|^2 <= eps, at the fixed rate, without convexity.
 
     Each term is the number of rounds after which one part of `fedprox_stationary` is
     eps: 64 La^2 D^2/(E eps^2), L^2 S^2 sigma^4/(La^2 E eps^2), alpha^2 E^3 G^4/(La^2
     eps^2), 2 L^2 E G^2/(La^2 eps) and (alpha^2 L sqrt(E) G^2/(16 La^3 eps))^(2/3). The
-    sum of all parts is eps after at most 25 times the largest term; `least_rounds` finds
-    the exact number.
+    sum of all parts is eps after at most 25 times the largest term; `least_rounds`
+    finds the exact number.
 
     Args:
         problem: L, sigma^2, G^2, gap, importance.

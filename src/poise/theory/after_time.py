@@ -149,7 +149,7 @@ def sampled_terms(
     """
     require(
         weights.alpha is not None,
-        "this sampler has no constant alpha with Cov(omega_i, omega_j) = -alpha p_i p_j",
+        "this sampler has no constant alpha: Cov(omega_i, omega_j) = -alpha p_i p_j",
         "the bound covers uniform, MD, binomial and Poisson sampling",
     )
     assert weights.alpha is not None

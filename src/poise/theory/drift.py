@@ -45,7 +45,7 @@ def client_drift(steps: int, rate: float, gradient: float) -> float:
 
 
 def neighbour_drift(steps: int, previous: float, gradient: float) -> float:
-    """``E |u_i - u_j|^2 <= 4 previous^2 E^2 G^2``: the neighbours' means of two clients.
+    """``E |u_i - u_j|^2 <= 4 previous^2 E^2 G^2``: two clients' neighbour means.
 
     Args:
         steps: E, local steps per round.
@@ -68,7 +68,7 @@ def perturbed_drift(
     previous: float | None = None,
     printed: bool = False,
 ) -> float:
-    """``E |w_ - w~_i|^2``: where the perturbed gradient is taken, and the clients' mean.
+    """``E |w_ - w~_i|^2``: the perturbed gradient's point, and the mean.
 
     Here ``w~_i = beta w_i + (1 - beta) u_i``. At most ``E^2 G^2 (4 beta rate^2 +
     (1 - beta)(2 rate^2 + 8 previous^2))``, by Jensen's inequality and Lemmas 4.1 and
@@ -83,8 +83,10 @@ def perturbed_drift(
         previous: that of the round before, by default the same; 0 in the first round.
         printed: the paper's bound.
 
-    >>> perturbed_drift(0.5, 4, 0.5, 4.0), perturbed_drift(0.5, 4, 0.5, 4.0, printed=True)
-    (112.0, 784.0)
+    >>> perturbed_drift(0.5, 4, 0.5, 4.0)
+    112.0
+    >>> perturbed_drift(0.5, 4, 0.5, 4.0, printed=True)
+    784.0
 
     Source: [Buttaci 2024, Lemma 4.5].
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite, isnan
+from math import isclose, isfinite, isnan
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from poise.analysis.explain.scheme import (
     waits_for_all,
 )
 from poise.core.durations import FixedDurations
+from poise.core.protocols import Solver
 from poise.core.traits import (
     ClockTraits,
     SamplerTraits,
@@ -26,7 +27,11 @@ from poise.core.traits import (
     WeightingTraits,
     traits_of,
 )
+from poise.core.types import Floats
 from poise.theory import Assumption, Terms
+
+RANGE = "κ_i = α_i/p_i"
+"""How the assumption on the range of the weights begins."""
 
 
 def bounds(
@@ -72,6 +77,11 @@ def uncovered(context: ExplainContext) -> tuple[str, ...]:
     solver = traits_of(context.parts.solver, SolverTraits)
     server = traits_of(context.parts.server, ServerTraits)
     reasons = []
+    if by_losses(context.scheme.weighting):
+        if solver.pull:
+            reasons.append("weights from losses together with FedProx's pull")
+        if solver.own_share is not None:
+            reasons.append("weights from losses together with the perturbed gradient")
     if not solver.gradient_steps and solver.own_share is None:
         reasons.append(f"{type(context.parts.solver).__name__} adds its own terms")
     if solver.momentum:
@@ -95,14 +105,130 @@ def _convex(
     Sources: [Mansour 2022], [Exp-α 2023], [Buttaci 2024], [Mansour 2023].
     """
     solver = traits_of(context.parts.solver, SolverTraits)
-    if by_losses(context.scheme.weighting):
-        pi, _ = theory.weight_range(theory.normalised(context.scheme.mean), context.p)
-        if pi > 0 and solver.own_share is None:
-            return [theory.bounded_weights(problem, steps, steps * rounds, pi)]
-        return []
+    rate = constant_rate(context.parts.solver)
+    plain = solver.own_share is None and solver.pull == 0
+    constant = context.scheme.exact and context.scheme.biased(context.p)
+    if by_losses(context.scheme.weighting) or (constant and plain):
+        return _weighted(context, problem, steps, rounds)
+    own: list[Terms] = []
     if solver.own_share is not None:
-        return [theory.perturbed_bound(problem, solver.own_share, steps, rounds)]
-    return [theory.fedprox_bound(problem, solver.pull, steps, rounds, "fixed")]
+        beta = solver.own_share
+        theorems = [
+            theory.perturbed_bound(problem, beta, steps, rounds, "fixed"),
+            theory.perturbed_bound(problem, beta, steps, rounds, "falling"),
+        ]
+        fixed = 1 / (2 * problem.smoothness * steps)
+        name = "loss gap of the perturbed gradient, own rate"
+        if rate is not None:
+            round_ = theory.perturbed_round(problem, beta, steps, rate)
+            own.append(round_.repeated(rounds).loss_gap(problem, name))
+    else:
+        theorems = [
+            theory.fedprox_bound(problem, solver.pull, steps, rounds, "fixed"),
+            theory.fedprox_bound(problem, solver.pull, steps, rounds, "falling"),
+        ]
+        fixed = 1 / (2 * (solver.pull + problem.smoothness) * steps)
+        name = "loss gap of FedProx, own rate"
+        if rate is not None:
+            round_ = theory.fedprox_round(problem, solver.pull, steps, rate)
+            own.append(round_.repeated(rounds).loss_gap(problem, name))
+    return [
+        at_rate(theorems[0], rate, fixed),
+        at_rate(theorems[1], rate, None),
+        *own,
+    ]
+
+
+def _weighted(
+    context: ExplainContext, problem: theory.Problem, steps: int, rounds: int
+) -> list[Terms]:
+    """Bounds for weights other than the importance, from the range of kappa.
+
+    ``pi <= rho_ and rho~ <= Pi`` [Mansour 2022, eq. 13]; ``pi Gamma <= Omega`` and
+    ``Gamma' <= Pi Gamma``, since F is nowhere below F*, bound the two constants of
+    [Exp-α 2023, Thm 1].
+    """
+    weights = theory.normalised(context.scheme.mean)
+    found = weighted_bounds(
+        problem,
+        steps=steps,
+        iterations=steps * rounds,
+        rate=constant_rate(context.parts.solver),
+        kappa=theory.weight_range(weights, context.p),
+        largest=weights,
+    )
+    constant = None
+    where = f", {context.scheme.where}"
+    if not by_losses(context.scheme.weighting) and context.scheme.exact:
+        constant = True
+        where = ""
+    pi, top = theory.weight_range(weights, context.p)
+    kept = Assumption(
+        f"{RANGE} stays from π = {pi:.3g} to Π = {top:.3g} in all rounds{where}",
+        constant,
+    )
+    return [replace(t, assumptions=(*t.assumptions, kept)) for t in found]
+
+
+def weighted_bounds(
+    problem: theory.Problem,
+    *,
+    steps: int,
+    iterations: int,
+    rate: float | None,
+    kappa: tuple[float, float],
+    largest: Floats,
+) -> list[Terms]:
+    """The bounds for weights with ``kappa_i`` in this range.
+
+    At the rates of both papers, and at the run's own if that is constant.
+    """
+    pi, top = kappa
+    spread = problem.heterogeneity
+    omega = pi * spread
+    gamma = top * spread
+    found: list[Terms] = []
+    if pi > 0:
+        skewed = theory.skew_bound(problem, steps, iterations, pi, top)
+        found.append(at_rate(skewed, rate, None))
+    varying = theory.varying_bound(problem, steps, iterations, omega, gamma, largest)
+    found.append(at_rate(varying, rate, None))
+    if rate is not None:
+        one = theory.skew_step(problem, steps, rate, pi, top)
+        name = "loss gap with skewed weights, own rate"
+        found.append(one.repeated(iterations).loss_gap(problem, name))
+        other = theory.varying_step(problem, steps, rate, omega, gamma, largest)
+        name = "loss gap with weights that vary over time, own rate"
+        found.append(other.repeated(iterations).loss_gap(problem, name))
+    return found
+
+
+def constant_rate(solver: Solver) -> float | None:
+    """The learning rate of a solver, if it is the same in all steps; otherwise None."""
+    if traits_of(solver, SolverTraits).constant_rate:
+        return solver.rate(0)
+    return None
+
+
+def at_rate(terms: Terms, rate: float | None, fixed: float | None) -> Terms:
+    """Decide the assumption on the learning rate of a theorem.
+
+    Args:
+        terms: the bound of the theorem.
+        rate: the rate of the run; None if it is not constant.
+        fixed: the rate of the theorem; None if it falls.
+    """
+    holds: bool | None = None
+    if rate is not None:
+        holds = fixed is not None and isclose(rate, fixed, rel_tol=1e-6)
+    elif fixed is not None:
+        holds = False
+    decided = []
+    for assumption in terms.assumptions:
+        if assumption.text.startswith("learning rate"):
+            assumption = replace(assumption, holds=holds)
+        decided.append(assumption)
+    return replace(terms, assumptions=tuple(decided))
 
 
 def _smooth(

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from poise.analysis.explain.bounds import constant_rate
 from poise.analysis.explain.client_gradients import Clients, double
 from poise.analysis.explain.explanation import Explanation
 from poise.analysis.explain.fixed_point import known_decay, surrogate_optimum
+from poise.analysis.explain.measured_skew import MeasuredSkew, measured_skew
 from poise.core.errors import InvalidOption
-from poise.core.types import Floats
+from poise.core.traits import SolverTraits, traits_of
+from poise.core.types import Floats, Ints
 from poise.results import Run
 from poise.training import Composition
 
@@ -23,13 +26,18 @@ PASSES = 300
 
 @dataclass(frozen=True)
 class BoundsVsRun:
-    """F - F* over the aggregations: bounds by name, predicted bias, measured run."""
+    """F - F* over the aggregations: bounds by name, predicted bias, measured run.
+
+    ``skew`` is what a run with weights other than the importance measured; its bounds
+    are among the others.
+    """
 
     rounds: Floats  # (k,)
     bounds: dict[str, Floats]  # (k,) each
     bias: float  # F - F* at the optimum of the true objective
     measured_rounds: Floats = field(default_factory=lambda: np.zeros(0))
     measured: Floats = field(default_factory=lambda: np.zeros(0))
+    skew: MeasuredSkew | None = None
 
 
 def bounds_vs_run(
@@ -54,7 +62,8 @@ def bounds_vs_run(
     oracle = double(composition.task).bind(fed)
     clients = Clients.open(oracle, np.arange(fed.clients, dtype=np.int64), decay)
     p = np.asarray(fed.importance, dtype=np.float64)
-    least = float(p @ clients.losses(clients.same(known.optimum)))
+    at_optimum = clients.losses(clients.same(known.optimum))
+    least = float(p @ at_optimum)
 
     def gap(theta: torch.Tensor) -> float:
         return float(p @ clients.losses(clients.same(theta))) - least
@@ -79,14 +88,60 @@ def bounds_vs_run(
     kept = np.array(run.kept)[
         np.unique(np.linspace(0, len(run.kept) - 1, POINTS).astype(int))
     ]
-    measured = []
+    losses = []
     for n in kept:
         model = np.array(run.models(int(n)), dtype=np.float64)
-        measured.append(gap(torch.from_numpy(model)))
+        losses.append(clients.losses(clients.same(torch.from_numpy(model))))
+    skew = None
+    if _skews(composition, explanation) and known.floors is not None:
+        used = kept < run.rounds
+        skew = measured_skew(
+            p,
+            weights=run.weights,
+            versions=kept[used],
+            losses=np.array(losses)[used],
+            at_optimum=at_optimum,
+            floors=known.floors,
+        )
+    if skew is not None:
+        bounds.update(_measured_bounds(composition, explanation, skew, steps))
     return BoundsVsRun(
         steps.astype(float),
         bounds,
         bias=bias,
         measured_rounds=kept.astype(float),
-        measured=np.array(measured),
+        measured=np.array(losses) @ p - least,
+        skew=skew,
     )
+
+
+def _skews(composition: Composition, explanation: Explanation) -> bool:
+    """Whether the bounds of [Mansour 2022] and [Exp-α 2023] speak of this run.
+
+    They cover what has a bound at its own rate, except pulls and perturbed gradients;
+    weights that are the importance have no skew.
+    """
+    solver = traits_of(composition.parts.solver, SolverTraits)
+    own = any(name.endswith("own rate") for name in explanation.terms)
+    weighted = any("weights" in name for name in explanation.terms)
+    return own and weighted and solver.pull == 0 and solver.own_share is None
+
+
+def _measured_bounds(
+    composition: Composition,
+    explanation: Explanation,
+    skew: MeasuredSkew,
+    rounds: Ints,
+) -> dict[str, Floats]:
+    """The bounds with the skews that the run measured, at these rounds."""
+    rate = constant_rate(composition.parts.solver)
+    assert rate is not None
+    assert explanation.constants is not None
+    problem = explanation.constants.problem()
+    sizes = np.asarray(composition.federation.sizes)
+    local = int(composition.parts.solver.steps_for(sizes)[0])
+    curves: dict[str, list[float]] = {}
+    for n in rounds:
+        for terms in skew.bounds(problem, local, int(n), rate):
+            curves.setdefault(terms.name, []).append(terms.total)
+    return {name: np.array(values) for name, values in curves.items()}

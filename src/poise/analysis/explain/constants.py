@@ -44,6 +44,7 @@ class Constants:
     dissimilarity: Constant
     importance: Floats
     optimum: Vector | None = None
+    floors: Floats | None = None  # F_i*, the clients' lowest losses, (N,)
 
     def problem(self) -> Problem:
         """The values as input of the bounds."""
@@ -145,6 +146,7 @@ def constants(
         dissimilarity=dissimilarity,
         importance=importance,
         optimum=optimum,
+        floors=None if solved is None else solved.alone,
     )
 
 

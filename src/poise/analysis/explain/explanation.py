@@ -11,7 +11,13 @@ import numpy as np
 
 from poise import theory
 from poise.analysis.explain.advice import advice
-from poise.analysis.explain.bounds import bounds, conditions, sum_tolerance, uncovered
+from poise.analysis.explain.bounds import (
+    RANGE,
+    bounds,
+    conditions,
+    sum_tolerance,
+    uncovered,
+)
 from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.fixed_point import (
     FIXED_POINT,
@@ -296,6 +302,7 @@ def explain_composition(
             *_method_notes(parts, scheme, losses),
             *notes,
             *_uncovered(context),
+            *_range_notes(terms_at(rounds)),
             *_kernel(oracle),
         ),
         terms_at=terms_at,
@@ -309,8 +316,23 @@ def _uncovered(context: ExplainContext) -> tuple[str, ...]:
     if not together or not reasons or not in_theory(context.parts):
         return ()
     return (
-        "bounds of [Mansour 2022], [Buttaci 2024]: not evaluated, their proofs do not "
-        f"cover {', '.join(reasons)}",
+        "bounds of [Mansour 2022], [Exp-α 2023], [Buttaci 2024]: not evaluated, their "
+        f"proofs do not cover {', '.join(reasons)}",
+    )
+
+
+def _range_notes(terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """The range of weights that bounds assume, where nothing guarantees it."""
+    texts = {
+        assumption.text
+        for bound in terms.values()
+        for assumption in bound.assumptions
+        if assumption.text.startswith(RANGE) and assumption.holds is None
+    }
+    return tuple(
+        f"bounds with weights: they assume that {text}; a run whose weights vary more "
+        "may exceed them"
+        for text in sorted(texts)
     )
 
 

@@ -32,6 +32,45 @@ FILE = "explanation.json"
 """File of the explanation in a run folder. It is not part of the ledger."""
 
 
+class SkewCurve(Protocol):
+    """The weighting skew of a run.
+
+    `KeptSkew` and `poise.analysis.explain.measured_skew.MeasuredSkew` have these
+    fields.
+    """
+
+    @property
+    def rounds(self) -> Floats:
+        """The versions of the model at which the skew was measured, (k,)."""
+
+    @property
+    def skews(self) -> Floats:
+        """rho(t, w_t) at these models, (k,)."""
+
+    @property
+    def lowest(self) -> float:
+        """rho_, the least of them."""
+
+    @property
+    def highest(self) -> float:
+        """rho~, the largest skew at the optimum."""
+
+    @property
+    def kappa(self) -> tuple[float, float]:
+        """The range of alpha_i/p_i: pi and Pi."""
+
+
+@dataclass(frozen=True)
+class KeptSkew:
+    """The `SkewCurve` that a run folder keeps."""
+
+    rounds: Floats
+    skews: Floats
+    lowest: float
+    highest: float
+    kappa: tuple[float, float]
+
+
 class BoundCurves(Protocol):
     """Bounds, predicted bias and measured curve.
 
@@ -59,6 +98,10 @@ class BoundCurves(Protocol):
     def measured(self) -> Floats:
         """F - F* of the run."""
 
+    @property
+    def skew(self) -> SkewCurve | None:
+        """The weighting skew of the run, if it was measured."""
+
 
 @dataclass(frozen=True)
 class KeptBounds:
@@ -69,6 +112,7 @@ class KeptBounds:
     bias: float
     measured_rounds: Floats
     measured: Floats
+    skew: KeptSkew | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +141,7 @@ def keep_explanation(
             "measured": curves.measured.tolist(),
             "bounds": {name: values.tolist() for name, values in curves.bounds.items()},
             "bias": curves.bias,
+            "skew": _skew_data(curves.skew),
         }
     data = {
         "rows": list(rows),
@@ -106,6 +151,19 @@ def keep_explanation(
     }
     write_whole(folder / FILE, json.dumps(data, indent=1).encode())
     return folder / FILE
+
+
+def _skew_data(skew: SkewCurve | None) -> dict[str, Any] | None:
+    """A skew as plain values."""
+    if skew is None:
+        return None
+    return {
+        "rounds": skew.rounds.tolist(),
+        "skews": skew.skews.tolist(),
+        "lowest": skew.lowest,
+        "highest": skew.highest,
+        "kappa": list(skew.kappa),
+    }
 
 
 def kept_explanation(folder: Path) -> KeptExplanation | None:
@@ -140,6 +198,20 @@ def _parse_curves(data: Mapping[str, Any]) -> KeptBounds:
         bias=float(data["bias"]),
         measured_rounds=np.array(data["measured_rounds"], dtype=np.float64),
         measured=np.array(data["measured"], dtype=np.float64),
+        skew=_parse_skew(data.get("skew")),
+    )
+
+
+def _parse_skew(data: Mapping[str, Any] | None) -> KeptSkew | None:
+    if data is None:
+        return None
+    low, high = data["kappa"]
+    return KeptSkew(
+        rounds=np.array(data["rounds"], dtype=np.float64),
+        skews=np.array(data["skews"], dtype=np.float64),
+        lowest=float(data["lowest"]),
+        highest=float(data["highest"]),
+        kappa=(float(low), float(high)),
     )
 
 
@@ -170,6 +242,8 @@ def write_explanation(
     drawn = []
     if curves is not None:
         drawn.append(plot_of([bounds_figure(curves)], [""]))
+        if curves.skew is not None:
+            drawn.append(plot_of([skew_figure(curves.skew)], [""]))
     return write_whole_page(
         path, document(title, head + sections.figures(drawn), drawn=bool(drawn))
     )
@@ -220,3 +294,37 @@ def bounds_figure(curves: BoundCurves) -> Figure:
             )
         )
     return figure.update_yaxes(type="log")
+
+
+def skew_figure(skew: SkewCurve) -> Figure:
+    """The weighting skew along a run, with the values that its bounds use."""
+    import plotly.graph_objects as go
+
+    note = (
+        "ρ(t, w_t): the loss gaps of the clients with the weights of round t, over those "
+        "with the importance. Above 1, clients with large gaps count more. ρ̄: its least "
+        "value; ρ̃: the largest skew at the optimum; π, Π: least and largest α_i/p_i."
+    )
+    figure = empty_figure("Weighting skew", note, "aggregations", "skew")
+    figure.add_trace(
+        go.Scatter(
+            x=skew.rounds,
+            y=skew.skews,
+            name="ρ(t, w_t)",
+            mode="lines+markers",
+            line={"color": PALETTE[0]},
+        )
+    )
+    ends = [float(skew.rounds[0]), float(skew.rounds[-1])]
+    levels = {
+        "ρ̄": skew.lowest,
+        "ρ̃": skew.highest,
+        "π": skew.kappa[0],
+        "Π": skew.kappa[1],
+    }
+    for k, (name, value) in enumerate(levels.items()):
+        line = {"color": PALETTE[(k + 1) % len(PALETTE)], "dash": DASHES[1]}
+        figure.add_trace(
+            go.Scatter(x=ends, y=[value] * 2, name=name, mode="lines", line=line)
+        )
+    return figure

@@ -9,7 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from poise.analysis.reports import cohorts
-from poise.analysis.reports.bounds_vs_run import bounds_figure, kept_explanation
+from poise.analysis.reports.bounds_vs_run import (
+    bounds_figure,
+    kept_explanation,
+    skew_figure,
+)
 from poise.analysis.reports.groups import Group, group_runs
 from poise.analysis.reports.plots import FIGURES, Plot, curve_plots, plot_of
 from poise.analysis.reports.timelines import overlaps, timeline_figure
@@ -92,12 +96,15 @@ def _times(run: Run) -> Iterator[Plot]:
 
 
 def _bounds(run: Run) -> Iterator[Plot]:
-    """Bounds, predicted bias and measured curve that ``poise explain --keep`` saved."""
+    """Bounds, measured curve and skew that ``poise explain --keep`` saved."""
     if run.path is None:
         return
     kept = kept_explanation(run.path)
-    if kept is not None and kept.curves is not None:
-        yield plot_of([bounds_figure(kept.curves)], [""])
+    if kept is None or kept.curves is None:
+        return
+    yield plot_of([bounds_figure(kept.curves)], [""])
+    if kept.curves.skew is not None:
+        yield plot_of([skew_figure(kept.curves.skew)], [""])
 
 
 OF_A_RUN: dict[str, Callable[[Run], Iterable[Plot]]] = {
