@@ -158,7 +158,7 @@ def _weighted(
         largest=weights,
     )
     constant = None
-    where = f", {context.scheme.where}"
+    where = f", as {context.scheme.where}"
     if not by_losses(context.scheme.weighting) and context.scheme.exact:
         constant = True
         where = ""
