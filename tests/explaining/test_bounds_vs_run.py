@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,14 @@ def test_the_skew_is_drawn_and_kept(tmp_path: Path) -> None:
         assert list(traces["ρ(t, w_t)"].y) == list(drawn.skew.skews)
         assert traces["ρ̄"].y[0] == min(drawn.skew.skews)
         assert (traces["π"].y[0], traces["Π"].y[1]) == drawn.skew.kappa
+    file = tmp_path / "explanation.json"
+    data = json.loads(file.read_text())
+    del data["curves"]["skew"]  # as earlier versions wrote it
+    file.write_text(json.dumps(data))
+    earlier = kept_explanation(tmp_path)
+    assert earlier is not None
+    assert earlier.curves is not None
+    assert earlier.curves.skew is None
     page = write_explanation("a run", [], [], drawn, tmp_path / "page.html")
     assert "Weighting skew" in page.read_text()
 

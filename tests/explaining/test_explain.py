@@ -530,6 +530,26 @@ def test_bounds_say_whether_their_learning_rate_is_that_of_the_run() -> None:
     assert broken(0.25, decay=0.9) == {fixed: True, falling: False}
 
 
+def test_weights_of_the_last_stage_are_not_those_of_all_rounds() -> None:
+    """A run that begins with SoftMax(1) is no FedAvg, and its weights have another range."""
+    optima = [[4.0, 0.0], [0.0, 3.0], [-2.0, -1.0]]
+    fed = poise.quadratics(optima, curvature=[1.0, 0.5, 1.0])
+    solver = SGD(lr=0.02, steps=2)
+    begin = (10, SoftMax(1.0))
+    staged = Switch([begin, (None, Proportional())])
+    found = poise.explain(fed, fed.task, solver, weighting=staged, rounds=20)
+    own = found.terms["loss gap of FedProx, own rate"]
+    broken = [a.text for a in own.assumptions if a.holds is False]
+    assert broken == ["the mean weights are the importance"]
+    plain = poise.explain(fed, fed.task, solver, rounds=20)
+    assert plain.terms["loss gap of FedProx, own rate"].holds is None
+    staged = Switch([begin, (None, Adjacency())])
+    found = poise.explain(fed, fed.task, solver, weighting=staged, rounds=20)
+    own = found.terms["loss gap with skewed weights, own rate"]
+    assert [a.holds for a in own.assumptions if a.text.startswith("κ_i")] == [None]
+    assert any("bounds with weights" in note for note in found.notes)
+
+
 def test_the_bound_at_the_rate_of_the_run_by_hand() -> None:
     """L/2 (kappa^T D + A (1 - kappa^T)/(1 - kappa)), [Buttaci 2024, Lemma B.1]: two clients with
     (w - o)^2/2, L = mu = 1, rate 0.1, E = 2, so that kappa = 0.81 for FedAvg."""

@@ -54,7 +54,8 @@ def bounds(
     if not context.parts.clock.waits:
         applicable += _late(context, constants, steps, rounds)
     kept = Assumption(
-        "the mean weights are the importance", not context.scheme.biased(context.p)
+        "the mean weights are the importance",
+        not context.scheme.biased(context.p) and not _staged(context),
     )
     by_name = {}
     for terms in applicable:
@@ -159,7 +160,8 @@ def _weighted(
     )
     constant = None
     where = f", as {context.scheme.where}"
-    if not by_losses(context.scheme.weighting) and context.scheme.exact:
+    one_stage = context.scheme.exact and not _staged(context)
+    if one_stage and not by_losses(context.scheme.weighting):
         constant = True
         where = ""
     pi, top = theory.weight_range(weights, context.p)
@@ -168,6 +170,11 @@ def _weighted(
         constant,
     )
     return [replace(t, assumptions=(*t.assumptions, kept)) for t in found]
+
+
+def _staged(context: ExplainContext) -> bool:
+    """Whether the weighting changes during training, as `Switch` and `Anneal` do."""
+    return context.parts.weighting is not context.scheme.weighting
 
 
 def weighted_bounds(
