@@ -70,11 +70,37 @@ def identities(texts: dict[str, str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_an_experiment_in_two_folders_has_the_name_of_its_first_run() -> None:
-    lines = [line("a/seed-0", "A"), line("b/seed-1", "A")]
-    assert experiments(lines, {})[0].name == "a/seed-0"
+def test_an_experiment_in_several_folders_names_them() -> None:
+    lines = [line("a/seed-0", "A"), line("b/seed-1", "A", seed=1)]
+    assert experiments(lines, {})[0].name == "a, b"
+    lines += [line("c/d/seed-2", "A", seed=2), line("e/seed-3", "A", seed=3)]
+    assert experiments(lines, {})[0].name == "a, b and 2 more"
     lines = [line("seed-0", "A"), line("seed-1", "A")]
     assert experiments(lines, {})[0].name == "seed-0"
+
+
+def test_copies_of_a_seed_are_not_seeds() -> None:
+    """``poise run`` with one seed into two folders: one seed, two runs."""
+    lines = [line("a/x/seed-0", "A"), line("b/x/seed-0", "A")]
+    (found,) = experiments(lines, {})
+    assert (found.name, found.seeds, found.copies) == ("a/x, b/x", 1, 1)
+    lines += [line("a/x/seed-1", "A", seed=1)]
+    (found,) = experiments(lines, {})
+    assert (found.seeds, found.copies) == (2, 1)
+    separate = [line("a", "A", data_seed=1), line("b", "A", data_seed=2)]
+    assert experiments(separate, {})[0].seeds == 2
+
+
+def test_the_data_of_several_seeds_have_no_seed() -> None:
+    identity = {"data": {"source": "digits", "clients": 10}}
+    words = "digits: clients = 10, seed = 0"
+    lines = [line("a/0", "A", data=words), line("a/1", "A", data=words, seed=1)]
+    (found,) = experiments(lines, {"a/0": identity})
+    assert found.data == "digits: clients = 10"
+    (alone,) = experiments(lines[:1], {"a/0": identity})
+    assert alone.data == words
+    python = [one.model_copy(update={"data": "given in Python"}) for one in lines]
+    assert experiments(python, {"a/0": identity})[0].data == "given in Python"
 
 
 def test_one_experiment_needs_no_short_name_and_a_long_one_is_cut() -> None:

@@ -194,6 +194,24 @@ def test_seeds_of_one_experiment_share_an_interval_and_others_do_not() -> None:
     )
 
 
+def test_copies_of_a_seed_count_once_in_the_interval() -> None:
+    zero = seen(scores={"accuracy": 0.7})
+    one = seen(scores={"accuracy": 0.9}, meta={"clients": "4", "seed": "1"})
+    found = lines({"a/0": zero, "b/0": zero, "c/0": zero, "a/1": one}, {})
+    interval = found[0].over_seeds["accuracy"]
+    assert (interval.n, interval.mean) == (2, pytest.approx(0.8))
+
+
+def test_the_row_of_two_copies_says_one_seed(runs: Path, made: Path) -> None:
+    copied(made, runs / "other" / "seed-0")
+    page = client(runs).get("/").text
+    row = page.split('class="experiment"')[1].split("</tr>")[0]
+    assert "other, small" in row.replace("<wbr>", "")
+    assert "1 seed<small>2 runs; copies of a seed count once</small>" in row
+    assert "2 seeds" not in row
+    assert "seed = 0" not in row
+
+
 def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None:
     both = lines(
         {

@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poise.analysis.reports.groups import labels
-from poise.apps.ui.views.listing import Interval, RunLine
+from poise.analysis.reports.wording import phrase
+from poise.apps.ui.views.listing import (
+    GIVEN_IN_PYTHON,
+    Interval,
+    RunLine,
+    one_per_seed,
+)
 
 Order = Literal["up", "down"]
 
 LONGEST = 60
 """Maximum length of a short name."""
+
+MOST_FOLDERS = 2
+"""Maximum number of folders in a name; the others are counted."""
 
 _KEYS: dict[str, Callable[[RunLine], object]] = {
     "run": lambda line: None,  # by name, which is the last key of all
@@ -33,14 +42,16 @@ class Experiment:
     """Runs of a page that differ only in their seed.
 
     Args:
-        name: the folder of its runs, or the name of its only run.
+        name: the folder or folders of its runs, or the name of its only run.
         differs: what tells it from the other experiments of the page; empty if nothing.
         lines: its runs, at least one.
+        data: its data in words, without a seed if it has several runs.
     """
 
     name: str
     differs: str
     lines: tuple[RunLine, ...]
+    data: str = ""
 
     @property
     def states(self) -> dict[str, int]:
@@ -54,8 +65,14 @@ class Experiment:
 
     @property
     def seeds(self) -> int:
-        """The number of its runs, also those on other pages if they have scores."""
-        return max([len(self.lines), *(score.n for score in self.scores.values())])
+        """The number of its seeds, also those on other pages if they have scores."""
+        here = len(one_per_seed(self.lines))
+        return max([here, *(score.n for score in self.scores.values())])
+
+    @property
+    def copies(self) -> int:
+        """How many of its runs on the page repeat a seed."""
+        return len(self.lines) - len(one_per_seed(self.lines))
 
 
 def experiments(
@@ -78,19 +95,33 @@ def experiments(
         told = labels([identities[name] for name in firsts])
         names = dict(zip(firsts, told, strict=True))
     return [
-        Experiment(_folder(group), _cut(names.get(group[0].name, "")), tuple(group))
+        Experiment(
+            _folders(group),
+            _cut(names.get(group[0].name, "")),
+            tuple(group),
+            data=_data(group, identities.get(group[0].name)),
+        )
         for group in groups
     ]
 
 
-def _folder(group: Sequence[RunLine]) -> str:
-    """The folder that the runs of an experiment share."""
-    if len(group) == 1:
+def _folders(group: Sequence[RunLine]) -> str:
+    """The folders of the runs of an experiment."""
+    folders = list(dict.fromkeys(line.name.rpartition("/")[0] for line in group))
+    if len(group) == 1 or "" in folders:
         return group[0].name
-    folders = {line.name.rpartition("/")[0] for line in group}
-    if len(folders) == 1 and folders != {""}:
-        return folders.pop()
-    return group[0].name
+    named = ", ".join(folders[:MOST_FOLDERS])
+    if len(folders) > MOST_FOLDERS:
+        return f"{named} and {len(folders) - MOST_FOLDERS} more"
+    return named
+
+
+def _data(group: Sequence[RunLine], identity: Mapping[str, Any] | None) -> str:
+    """The data that the runs of an experiment share, in words."""
+    words = group[0].data
+    if len(group) == 1 or identity is None or words == GIVEN_IN_PYTHON:
+        return words
+    return phrase(identity.get("data", {}))
 
 
 def _cut(text: str) -> str:

@@ -30,6 +30,9 @@ PARTS = (*RUN_SLOTS, "attacks")
 HIDDEN_DEFAULTS = ("aggregator", "channel")
 """Slots that a recipe shows only if they differ from the default."""
 
+GIVEN_IN_PYTHON = "given in Python"
+"""The data of a run whose experiment file has no table ``[data]``."""
+
 BRANCHES = "unlearning"
 """Folder of unlearning branches in a run folder (see `poise.unlearning.histories`)."""
 
@@ -57,6 +60,9 @@ class RunLine(BaseModel):
     data: str
     clients: int | None
     seed: int | None
+    data_seed: int | None = Field(
+        default=None, description="The seed of the data, where the file gives one."
+    )
     rounds: int
     planned: int | None
     progress: float | None
@@ -71,6 +77,14 @@ class RunLine(BaseModel):
     )
     seconds: float = Field(description="Real time spent on all aggregations.")
     duration: str = Field(description="The same in words; empty before the first.")
+
+
+def one_per_seed(group: Sequence[RunLine]) -> list[RunLine]:
+    """The runs of an experiment without copies: the first of each seed."""
+    firsts: dict[tuple[int | None, int | None], RunLine] = {}
+    for line in group:
+        firsts.setdefault((line.seed, line.data_seed), line)
+    return list(firsts.values())
 
 
 def lines(
@@ -131,9 +145,10 @@ def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
         experiment=_experiment_key(name, tables, summary.meta),
         branch_of=parent or None,
         recipe=_recipe(tables),
-        data=phrase(tables.get("data", "given in Python")),
+        data=phrase(tables.get("data", GIVEN_IN_PYTHON)),
         clients=_parse_int(summary.meta.get("clients")),
         seed=_parse_int(summary.meta.get("seed")),
+        data_seed=_data_seed(tables),
         rounds=summary.rounds,
         planned=planned,
         progress=progress,
@@ -227,9 +242,12 @@ def duration(seconds: float) -> str:
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over an experiment's finished runs, or all runs if none finished."""
+    """Every score over an experiment's finished runs, or all runs if none finished.
+
+    Copies of a seed count once.
+    """
     intervals = {}
-    counted = [line for line in group if line.state == "done"] or group
+    counted = one_per_seed([line for line in group if line.state == "done"] or group)
     for score in dict.fromkeys(name for line in counted for name in line.scores):
         values = [v for line in counted if (v := line.scores.get(score)) is not None]
         if values:
@@ -262,6 +280,17 @@ def _parse_time(text: str | None) -> datetime | None:
     if time.tzinfo is None:
         return None
     return time
+
+
+def _data_seed(tables: Mapping[str, Any]) -> int | None:
+    """The seed in the table ``[data]`` of an experiment file."""
+    data = tables.get("data")
+    seed = None
+    if isinstance(data, Mapping):
+        seed = data.get("seed")
+    if isinstance(seed, int):
+        return seed
+    return None
 
 
 def _parse_int(text: str | None) -> int | None:
