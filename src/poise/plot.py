@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from poise.analysis.reports.groups import Group, group_runs
 from poise.core.errors import InvalidOption, require, suggest
 from poise.results import Run, open_run
 from poise.results.drawing import Axis
-from poise.results.experiment import ExperimentText
 from poise.results.loading import run_folders
 from poise.results.words import brief
 
@@ -25,7 +24,7 @@ SEEDS = ("run.seeds", "data.seed")
 
 def compare(
     runs: Iterable[Run | str | Path] | str | Path,
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     *,
     metric: str = "accuracy",
     against: Axis = "rounds",
@@ -38,8 +37,9 @@ def compare(
     Args:
         runs: runs, run folders, or patterns such as ``"runs/**"``.
         by: what a line stands for: a table of the experiment (``"weighting"``) or an
-            option (``"solver.lr"``). By default runs that differ in their seed only
-            share a line.
+            option (``"solver.lr"``), or several of them
+            (``["solver.lr", "data.alpha"]``): a line for each combination. By default
+            runs that differ in their seed only share a line.
         metric: any metric of the runs; of a metric with one value per client the
             standard deviation over clients.
         against: the x-axis: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
@@ -58,7 +58,11 @@ def compare(
     """
     opened = list(_opened(runs))
     require(len(opened) > 0, "compare: there are no runs", "give at least one run")
-    groups = group_runs(opened) if by is None else _groups(opened, by)
+    keys = _keys(by)
+    if keys:
+        groups = _groups(opened, keys)
+    else:
+        groups = group_runs(opened)
     known = sorted({name for run in opened for name in run.metrics})
     if metric not in known:
         raise InvalidOption(
@@ -67,7 +71,7 @@ def compare(
             where=("metric",),
         )
     figure = learning_curves(groups, metric, against)
-    mixed = sorted({name for group in groups for name in _mixed(group, by)})
+    mixed = sorted({name for group in groups for name in _mixed(group, keys)})
     if mixed:
         note = figure.layout.title.subtitle.text or ""
         more = f"Lines mix runs with different {', '.join(mixed)}."
@@ -86,42 +90,60 @@ def _opened(runs: Iterable[Run | str | Path] | str | Path) -> Iterable[Run]:
                 yield open_run(folder)
 
 
-def _groups(runs: list[Run], by: str) -> list[Group]:
-    """Return the runs of each choice of a table or an option."""
+def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the tables and options that lines stand for; none by default."""
+    if by is None:
+        return ()
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    require(
+        bool(keys) and all(isinstance(key, str) for key in keys),
+        "compare: by is neither an option nor several of them",
+        'write by="solver.lr" or by=["solver.lr", "data.alpha"]',
+        where="by",
+    )
+    return keys
+
+
+def _groups(runs: list[Run], keys: Sequence[str]) -> list[Group]:
+    """Return the runs of each choice of tables or options."""
     members: dict[str, list[Run]] = {}
     known: set[str] = set()
     for run in runs:
         options = run.experiment.options()
         known |= options.keys() | {name.partition(".")[0] for name in options}
-        members.setdefault(_label(by, run.experiment, options), []).append(run)
-    if by not in known:
-        raise InvalidOption(
-            f"compare: no experiment has {by!r}", suggest(by, known), where=("by",)
+        label = ", ".join(_label(key, options) for key in keys)
+        members.setdefault(label, []).append(run)
+    for key in keys:
+        require(
+            key in known,
+            f"compare: no experiment has {key!r}",
+            suggest(key, known),
+            where="by",
         )
     return [Group(label, tuple(same)) for label, same in members.items()]
 
 
-def _label(by: str, experiment: ExperimentText, options: Mapping[str, Any]) -> str:
+def _label(key: str, options: Mapping[str, Any]) -> str:
     """Return the choice of an experiment in a few words."""
-    if by in options:
-        return f"{by}={brief(options[by])}"
-    prefix = f"{by}."
+    if key in options:
+        return f"{key}={brief(options[key])}"
+    prefix = f"{key}."
     table = {
         name.removeprefix(prefix): value
         for name, value in options.items()
         if name.startswith(prefix) and name not in SEEDS
     }
-    return f"{by}={brief(table) or 'none'}"
+    return f"{key}={brief(table) or 'none'}"
 
 
-def _mixed(group: Group, by: str | None) -> set[str]:
-    """Return the options, beside seeds and ``by``, in which the runs of a line differ."""
+def _mixed(group: Group, keys: Sequence[str]) -> set[str]:
+    """Return the options, beside seeds and ``keys``, in which the runs of a line differ."""
     listed = [run.experiment.options() for run in group.runs]
     names = {name for options in listed for name in options} - set(SEEDS)
     return {
         name
         for name in names
-        if not (by is not None and f"{name}.".startswith(f"{by}."))
+        if not any(f"{name}.".startswith(f"{key}.") for key in keys)
         and len({json.dumps(o.get(name), default=str) for o in listed}) > 1
     }
 

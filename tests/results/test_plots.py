@@ -101,6 +101,22 @@ def test_compare_draws_means_and_bands_of_each_choice() -> None:
     assert "weighting.name" in mixed.layout.title.subtitle.text
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_compare_by_several_keys_has_a_line_for_each_combination(kind: type) -> None:
+    runs = several()
+    keys = kind(["solver.lr", "weighting"])
+    figure = poise.plot.compare(runs, by=keys, metric="train_loss")
+    assert [line.name for line in figure.data if line.name] == [
+        "solver.lr=0.05, weighting=proportional",
+        "solver.lr=0.05, weighting=exp(alpha=0.2)",
+    ]
+    assert "mix" not in (figure.layout.title.subtitle.text or "")
+    with pytest.raises(InvalidOption, match="no experiment has 'waiting'"):
+        poise.plot.compare(runs, by=["solver.lr", "waiting"], metric="train_loss")
+    with pytest.raises(InvalidOption, match="neither an option nor several"):
+        poise.plot.compare(runs, by=[], metric="train_loss")
+
+
 def test_compare_opens_folders(tmp_path: Path) -> None:
     for seed in (0, 1):
         trained(tmp_path / f"seed-{seed}", seed=seed).close()
