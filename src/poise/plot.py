@@ -11,7 +11,7 @@ from poise.analysis.reports.figures import learning_curves
 from poise.analysis.reports.groups import Group, group_runs
 from poise.core.errors import InvalidOption, require, suggest
 from poise.results import Run, open_run
-from poise.results.drawing import Axis
+from poise.results.drawing import Axis, with_legend_aside
 from poise.results.loading import run_folders
 from poise.results.words import brief
 
@@ -70,7 +70,7 @@ def compare(
             suggest(metric, known),
             where=("metric",),
         )
-    figure = learning_curves(groups, metric, against)
+    figure = with_legend_aside(learning_curves(groups, metric, against))
     mixed = sorted({name for group in groups for name in _mixed(group, keys)})
     if mixed:
         note = figure.layout.title.subtitle.text or ""

@@ -117,6 +117,21 @@ def test_compare_by_several_keys_has_a_line_for_each_combination(kind: type) -> 
         poise.plot.compare(runs, by=[], metric="train_loss")
 
 
+def test_legends_stand_beside_the_figure() -> None:
+    """A legend above the figure covers the subtitle once it has two lines."""
+    run = trained()
+    metric = "client_test_accuracy"
+    for figure in (poise.plot.compare([run], metric=metric), run.plot(metric)):
+        legend = figure.layout.legend
+        assert (legend.orientation, legend.xanchor, legend.yanchor) == (
+            "v",
+            "left",
+            "top",
+        )
+        assert legend.x > 1
+        assert legend.y == 1
+
+
 def test_compare_opens_folders(tmp_path: Path) -> None:
     for seed in (0, 1):
         trained(tmp_path / f"seed-{seed}", seed=seed).close()

@@ -156,6 +156,18 @@ def legend_name(label: str) -> str:
     return escape(label)
 
 
+def with_legend_aside(figure: Figure) -> Figure:
+    """Move the legend to the right, where its lines cover neither title nor subtitle."""
+    aside = {
+        "orientation": "v",
+        "x": 1.02,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "top",
+    }
+    return figure.update_layout(legend=aside)
+
+
 def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
     """An empty figure in the style that all figures share."""
     import plotly.graph_objects as go

@@ -143,7 +143,7 @@ class Run(ModelReader):
         >>> [line.name for line in run.plot("accuracy", "loss").data]
         ['accuracy', 'loss']
         """
-        from poise.results.drawing import AXES, curve_figure
+        from poise.results.drawing import AXES, curve_figure, with_legend_aside
 
         known = set(self.metrics)
         chosen = list(metrics)
@@ -164,7 +164,7 @@ class Run(ModelReader):
             suggest(against, AXES),
             where="against",
         )
-        return curve_figure(self, chosen, against)
+        return with_legend_aside(curve_figure(self, chosen, against))
 
     def _repr_html_(self) -> str:
         """The run in a notebook: state, curves and parts, without any script."""
