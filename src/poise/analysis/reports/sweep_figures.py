@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 GOOD = (0, 90, 160)
 BAD = (213, 160, 90)
 
+SPREAD = 0.4
+"""Width that the points of one value share; 1 is the distance between two values."""
+
 
 @dataclass(frozen=True)
 class SweptPoint:
@@ -93,17 +96,23 @@ def effect(points: Sequence[SweptPoint], key: str, metric: str) -> Figure:
     import plotly.graph_objects as go
 
     note = "One point per configuration: mean over its seeds, with its 95 % interval."
+    values = _values(points, key)
+    if len(points) > len(values):
+        note += (
+            f" Points of the same {key} stand side by side around its value, best on the "
+            "left."
+        )
+    note += " The values stand at equal distances."
     title = f"{metric.replace('_', ' ')} by {key}"
     figure = empty_figure(escape(title), note, escape(key), escape(metric))
-    values = _values(points, key)
-    ordinal = {_text(value): k for k, value in enumerate(values)}
+    places = _places(points, key)
     for stopped, name in ((False, "to the end"), (True, "stopped at a rung")):
         shown = [point for point in points if point.stopped == stopped]
         if not shown:
             continue
         halves = [point.estimate.half_width or 0.0 for point in shown]
         trace = go.Scatter(
-            x=[_beside(ordinal[_text(p.settings[key])], p, points) for p in shown],
+            x=[places[point.name] for point in shown],
             y=[point.estimate.mean for point in shown],
             error_y={"array": halves, "thickness": 1},
             mode="markers",
@@ -120,10 +129,17 @@ def effect(points: Sequence[SweptPoint], key: str, metric: str) -> Figure:
     )
 
 
-def _beside(position: int, point: SweptPoint, points: Sequence[SweptPoint]) -> float:
-    """Return a place near a value, so that the points of one value do not cover each other."""
-    number = [other.name for other in points].index(point.name)
-    return position + 0.4 * ((number + 0.5) / len(points) - 0.5)
+def _places(points: Sequence[SweptPoint], key: str) -> dict[str, float]:
+    """Return the place of each point on the axis of a key, by name.
+
+    The only point of a value stands at the value; several stand around it.
+    """
+    places = {}
+    for position, value in enumerate(_values(points, key)):
+        same = [p for p in points if _text(p.settings[key]) == _text(value)]
+        for number, point in enumerate(same):
+            places[point.name] = position + SPREAD * ((number + 0.5) / len(same) - 0.5)
+    return places
 
 
 def _values(points: Sequence[SweptPoint], key: str) -> list[Any]:
