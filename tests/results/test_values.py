@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import poise
+from poise.core.errors import LedgerError
 from poise.results.experiment import ExperimentText
+from poise.results.meta import RunMeta
 from results.hospitals import trained
 
 
@@ -43,6 +46,16 @@ def test_the_experiment_is_text_and_value(tmp_path: Path) -> None:
         _ = experiment.solver.momentum
     with pytest.raises(AttributeError, match="did you mean 'sampler'"):
         _ = experiment.smapler
+
+
+def test_the_metadata_know_when_the_run_began(tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    began = trained(tmp_path / "run").meta.began
+    assert began is not None
+    assert timedelta(seconds=-2) < began - before < timedelta(minutes=5)
+    assert RunMeta({}).began is None
+    with pytest.raises(LedgerError, match="'began' is not a time"):
+        _ = RunMeta({"began": "yesterday"}).began
 
 
 def test_every_option_has_a_dotted_name() -> None:

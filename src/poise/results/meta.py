@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from poise.core.client_names import recorded_names
 from poise.core.errors import LedgerError
-from poise.ledger.store import ENDING
+from poise.ledger.store import BEGAN, ENDING
 
 
 class RunMeta(dict[str, str]):
@@ -37,6 +38,20 @@ class RunMeta(dict[str, str]):
     def status(self) -> str:
         """How the run ended: done, stopped, failed, diverged; or running."""
         return self.get("status", "")
+
+    @property
+    def began(self) -> datetime | None:
+        """When the run began, in UTC; None for runs of poise 0.1."""
+        text = self.get(BEGAN)
+        if text is None:
+            return None
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError as error:
+            raise LedgerError(
+                f"the ledger's entry {BEGAN!r} is not a time",
+                "restore the ledger from a backup",
+            ) from error
 
     @property
     def ending(self) -> str:
