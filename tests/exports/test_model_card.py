@@ -163,6 +163,43 @@ def test_the_worst_client_is_named(runs: list[Run]) -> None:
     }
 
 
+def test_the_limits_name_the_worst_client_with_its_value(runs: list[Run]) -> None:
+    values = runs[0].metric("client_accuracy")[-1]
+    body = section(card(runs[0]), "Limits")
+    worst = int(np.argmin(values))
+    assert f"worst for client {worst}: `client_accuracy` {values.min():.4g}" in body
+    assert f"a median of {np.median(values):.4g} over" in body
+
+
+def test_the_data_of_metrics_per_client_are_named() -> None:
+    fed = poise.federation("digits", clients=4, samples=200, client_test_share=0.3)
+    names = ["client_accuracy", "client_test_accuracy"]
+    run = poise.train(fed, poise.task("logistic"), SMALL_STEPS, rounds=1, metrics=names)
+    page = card(run)
+    body = section(page, "Results")
+    assert "- `client_accuracy`: on each client's training data." in body
+    assert "- `client_test_accuracy`: on each client's own test data." in body
+    assert "`client_test_accuracy`" in section(page, "Limits")
+
+
+def test_the_source_of_the_data_stands_beside_its_description(runs: list[Run]) -> None:
+    body = section(card(runs[0]), "Data")
+    assert "\nSource: [Fraboni 2023], [Hsu 2019].\n" in body
+    assert body.index("Source: ") < body.index("|")
+
+
+def test_the_card_says_how_the_seed_was_chosen(runs: list[Run]) -> None:
+    chosen = poise.exports.chosen_seed(runs)
+    best = max(run.metric("accuracy")[-1] for run in runs)
+    page = card(chosen.run, runs, options=CardOptions(chosen=chosen.rule))
+    assert (
+        f"It was chosen for the highest final accuracy on held-out data of 3 runs, {best:.4g}"
+        in page
+    )
+    assert poise.exports.chosen_seed(runs, 1).rule == ""
+    assert "It was chosen" not in card(runs[0], runs)
+
+
 def test_clients_can_be_left_out(runs: list[Run]) -> None:
     body = section(card(runs[0], options=CardOptions(list_clients=False)), "Data")
     assert "8 clients with" in body
@@ -332,6 +369,9 @@ def test_the_bibliography_is_that_of_the_documentation() -> None:
 @pytest.mark.parametrize(
     ("table", "wanted"),
     [
+        ({"solver": {"name": "sgd"}}, "McMahan 2017"),
+        ({"sampler": {"name": "full"}}, "McMahan 2017"),
+        ({"weighting": {"name": "proportional"}}, "McMahan 2017"),
         ({"solver": {"name": "scaffold"}}, "Karimireddy 2020"),
         ({"sampler": {"name": "power-of-choice"}}, "Cho 2020"),
         ({"weighting": {"name": "exp"}}, "Exp-α 2023"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.rows import main_metric
 from poise.analysis.reports.scores import final
+from poise.core.directions import PREFIXES
 from poise.core.errors import InvalidOption
 from poise.results import Run
 
@@ -20,10 +21,12 @@ class Chosen:
     Args:
         run: the run.
         reason: one sentence; empty if there was no choice.
+        rule: the value by which it was chosen; empty if none decided.
     """
 
     run: Run
     reason: str = ""
+    rule: str = ""
 
 
 def chosen_seed(runs: Sequence[Run], seed: int | None = None) -> Chosen:
@@ -63,9 +66,11 @@ def best_of(runs: Sequence[Run]) -> Chosen:
     k = ranked.index(max(ranked))
     word = "lowest" if lower else "highest"
     score = f"the {word} final {metric}, {values[k]:.4g}"
+    where = "" if metric.startswith(PREFIXES) else " on held-out data"
+    rule = f"the {word} final {metric}{where} of {len(runs)} runs, {values[k]:.4g}"
     seeds = {run.meta.get("seed", "?") for run in runs}
     if len(seeds) < len(runs):  # several experiments, such as a sweep
-        return Chosen(runs[k], f"{runs[k].path}: {score} of {len(runs)} runs")
+        return Chosen(runs[k], f"{runs[k].path}: {score} of {len(runs)} runs", rule)
     seed = runs[k].meta.get("seed", "?")
     reason = f"seed {seed} of {len(runs)} seeds: {score} (--seed chooses another)"
-    return Chosen(runs[k], reason)
+    return Chosen(runs[k], reason, rule)

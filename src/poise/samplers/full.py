@@ -16,6 +16,8 @@ from poise.core.types import Cohort, Floats, Setting
 class Full:
     """Select all clients, each with its importance: ``omega_i = p_i``.
 
+    Source: [McMahan 2017] (C = 1).
+
     >>> Full().statistics(np.array([0.25, 0.75])).variance
     array([0., 0.])
     """

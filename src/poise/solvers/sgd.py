@@ -35,6 +35,8 @@ class SGD(LocalSGD):
         keep_state: whether clients keep the state of their optimiser between rounds.
         accumulate: batches per step; the step follows their mean gradient.
 
+    Source: [McMahan 2017, Alg. 1].
+
     >>> import numpy as np
     >>> SGD(lr=0.1, epochs=2, batch_size=50).steps_for(np.array([100, 120]))
     array([4, 6])

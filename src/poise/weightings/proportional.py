@@ -21,6 +21,8 @@ class Proportional:
     They are not renormalised, so a scheme with E[omega_i] = p_i stays unbiased even if
     the weights of a round do not sum to one.
 
+    Source: [McMahan 2017, Alg. 1].
+
     >>> import numpy as np
     >>> Proportional().coefficients(np.array([0.2, 0.3]))
     array([0.2, 0.3])

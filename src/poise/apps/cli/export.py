@@ -196,8 +196,10 @@ def _export_model(
     from poise.apps.cli.terminal import notes, remark
     from poise.exports import CardOptions, chosen_seed
 
-    options = CardOptions(choice.license, choice.title, choice.list_clients)
     chosen = chosen_seed(runs, choice.seed)
+    options = CardOptions(
+        choice.license, choice.title, choice.list_clients, chosen=chosen.rule
+    )
     if chosen.reason and not quiet:
         remark(chosen.reason)
     if not choice.with_forgotten:

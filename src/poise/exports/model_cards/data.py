@@ -19,13 +19,15 @@ MOST_CLASSES = 3
 """Classes of a client that the table names, the most frequent first."""
 
 
-def data_section(subject: Subject) -> str:
-    """Return what the ledger says about the clients' data."""
+def data_section(subject: Subject, source: str = "") -> str:
+    """Return what the ledger says about the clients' data; ``source`` cites works."""
     lines = [text(phrase(subject.experiment.get("data", {}))) + "."]
     if "data" not in subject.experiment:
         lines = [
             "The data were given in Python; the ledger has no description of them."
         ]
+    if source:
+        lines.append(source)
     lines += _summary(subject)
     rows = client_table(subject)
     if rows:

@@ -23,7 +23,7 @@ from poise.exports.model_cards.findings import (
     refused_section,
 )
 from poise.exports.model_cards.guarantees import guarantee_section
-from poise.exports.model_cards.results import results_section
+from poise.exports.model_cards.results import results_section, worst_client
 from poise.exports.model_cards.subject import (
     CardOptions,
     Subject,
@@ -70,7 +70,7 @@ def card_of(subject: Subject, usage: str = "") -> str:
     sections = {
         "Use": usage,
         "Model": _model(subject),
-        "Data": _with_sources(data_section(subject), cited.get("data", ())),
+        "Data": data_section(subject, _sources(cited.get("data", ()))),
         "Method": _method(subject.experiment, cited),
         "Results": results_section(subject),
         "Bias": bias_section(subject),
@@ -128,6 +128,11 @@ def _lead(subject: Subject) -> str:
         f"clients. This is the model after {subject.n} of {run.rounds} aggregations, "
         f"seed {text(subject.seed)}."
     )
+    if subject.options.chosen:
+        lead += (
+            f" It was chosen for {text(subject.options.chosen)}; its scores are therefore "
+            "too good on average."
+        )
     if subject.client is not None:
         name = text(subject.client_name(subject.client))
         if run.array("personal") is None:
@@ -165,11 +170,11 @@ def _model(subject: Subject) -> str:
     return table(("", ""), rows)
 
 
-def _with_sources(section: str, works: Sequence[Work]) -> str:
-    """Return a section that ends with the works that describe its subject."""
+def _sources(works: Sequence[Work]) -> str:
+    """Return a sentence with the works that describe data and partition, if any."""
     if not works:
-        return section
-    return f"{section}\n\nSource: {', '.join(f'[{work.label}]' for work in works)}."
+        return ""
+    return f"Source: {', '.join(f'[{work.label}]' for work in works)}."
 
 
 def _method(experiment: Mapping[str, Any], cited: Mapping[str, Sequence[Work]]) -> str:
@@ -234,6 +239,7 @@ def _limits(subject: Subject) -> str:
             "No metric was measured per client: the mean can hide clients for whom the "
             "model is poor."
         )
+    items += filter(None, [worst_client(subject)])
     if run.array("personal") is not None and subject.client is None:
         items.append(
             "Clients have personal layers, and this model has those of no client: export "

@@ -57,15 +57,68 @@ def _spread(subject: Subject) -> str:
         known = np.flatnonzero(~np.isnan(values))
         if not len(known):
             continue
-        lower = subject.run.directions.lower_is_better(metric)
-        worst = known[np.argmax(values[known] if lower else -values[known])]
+        worst = _worst(subject, metric)
         quantiles = np.quantile(values[known], [0.0, 0.5, 1.0])
         cells = [number(float(value)) for value in quantiles]
-        rows.append((code(metric), *cells, text(subject.client_name(int(worst)))))
+        rows.append((code(metric), *cells, text(subject.client_name(worst))))
     if not rows:
         return ""
     heading = ("metric per client", "least", "median", "largest", "worst for")
-    return table(heading, rows)
+    notes = _meanings(subject.client_metrics)
+    return "\n\n".join(filter(None, [table(heading, rows), bullets(notes)]))
+
+
+MEASURED_ON = {
+    "client_test_": "each client's own test data",
+    "client_local_": "each client's own test data, its model after its local work",
+    "client_": "each client's training data",
+}
+"""What metrics per client are measured on, by prefix; the longest prefixes first."""
+
+
+def _meanings(metrics: Sequence[str]) -> list[str]:
+    """Return what the data of each metric per client are."""
+    found: dict[str, list[str]] = {}
+    for metric in metrics:
+        data = next((MEASURED_ON[p] for p in MEASURED_ON if metric.startswith(p)), "")
+        found.setdefault(data, []).append(code(metric))
+    return [f"{', '.join(names)}: on {data}." for data, names in found.items() if data]
+
+
+def worst_client(subject: Subject) -> str:
+    """Return the client for which the model is worst, with its value; or nothing."""
+    known = [
+        metric
+        for metric in sorted(subject.client_metrics, key=_least_telling)
+        if not np.isnan(subject.client_scores(metric)).all()
+    ]
+    if not known:
+        return ""
+    metric = known[0]
+    values = subject.client_scores(metric)
+    worst = _worst(subject, metric)
+    return (
+        f"The model is worst for {text(subject.client_name(worst))}: {code(metric)} "
+        f"{number(float(values[worst]))}, against a median of "
+        f"{number(float(np.nanmedian(values)))} over the clients."
+    )
+
+
+def _least_telling(metric: str) -> tuple[bool, bool, bool]:
+    """Sort key: test data before training data, the common model, then accuracy."""
+    return (
+        not metric.startswith("client_test_"),
+        metric.startswith("client_local_"),
+        not metric.endswith("accuracy"),
+    )
+
+
+def _worst(subject: Subject, metric: str) -> int:
+    """Return the client with the worst value of a metric that some client has."""
+    values = subject.client_scores(metric)
+    if subject.run.directions.lower_is_better(metric):
+        return int(np.nanargmax(values))
+    return int(np.nanargmin(values))
 
 
 def _course(row: ScoreRow) -> str:

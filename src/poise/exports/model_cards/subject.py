@@ -27,11 +27,13 @@ class CardOptions:
         license: the licence of the weights, as model hubs name it, e.g. ``mit``.
         title: the headline; by default, model and data.
         list_clients: whether the card has a table with a row for each client.
+        chosen: how the run was chosen among others (`Chosen.rule`); empty if it was not.
     """
 
     license: str = "unknown"
     title: str = ""
     list_clients: bool = True
+    chosen: str = ""
 
     def __post_init__(self) -> None:
         require(
