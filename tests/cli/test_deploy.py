@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from faults.support import call
+from poise.apps.cli.deploy import watching
+from poise.apps.cli.terminal import Bar
 from poise.apps.deploy.control import alive, belonging, running
 from poise.apps.deploy.folder import make_deployment, open_deployment, read_toml
 from poise.apps.deploy.policy import Policy
@@ -122,6 +124,40 @@ def test_the_verbs(tmp_path: Path) -> None:
         "run", experiment, "--set", "run.backend=flower", "--out", tmp_path / "out"
     )
     assert (alone.code, "poise deploy run" in alone.err) == (2, True)
+
+
+@pytest.mark.parametrize("source", ["digits", "nodes"])
+def test_a_run_says_first_what_it_will_do(source: str, tmp_path: Path) -> None:
+    made = make_deployment(tmp_path / "d", 2, DATA)
+    file = tmp_path / "exp.toml"
+    data = "source = 'digits'\nclients = 2"
+    if source == "nodes":
+        data = "source = 'nodes'"
+    file.write_text(
+        f"[data]\n{data}\n[task]\nmodel = 'logistic'\n[solver]\nname = 'sgd'\nlr = 0.1\n"
+        "steps = 1\n[run]\nrounds = 3\n"
+    )
+    run = call("deploy", "run", file, "--to", made.path, "--out", tmp_path / "out")
+    plan = run.err[: run.err.index("is not up")]
+    said = ["on 2 nodes of", "logistic", "solver sgd(lr=0.1, steps=1)"]
+    said += ["3 rounds, 1 seed (0); backend flower", "traffic  ", "out/seed-0"]
+    for words in said:
+        assert words in plan
+    quiet = call("deploy", "run", file, "--to", made.path, "--json")
+    assert "backend" not in quiet.err
+
+
+def test_without_a_terminal_rounds_are_printed_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Bar(quiet=False) as bar:
+        watch = watching(bar, "exp on d", 3)
+        watch({"round": 0, "metrics": {"accuracy": 0.5}, "refused": []})
+        assert "exp on d: round 1 of 3  accuracy 0.500\n" in capsys.readouterr().err
+        watch({"round": 1, "metrics": {"accuracy": 0.6}, "refused": []})
+        assert "round 2" not in capsys.readouterr().err  # within ten seconds
+        watch({"round": 2, "metrics": {"accuracy": 0.7}, "refused": []})
+        assert "round 3 of 3  accuracy 0.700\n" in capsys.readouterr().err
 
 
 def test_a_process_that_ended_and_was_not_noticed_is_not_alive() -> None:

@@ -47,6 +47,7 @@ class Bar:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
+        self.quiet = quiet
         self._progress = Progress(*columns, console=notes, disable=quiet)
 
     def __enter__(self) -> Bar:

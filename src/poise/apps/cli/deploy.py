@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,31 @@ from poise.apps.cli.run import (
     show_runs,
     unused_folder,
 )
-from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
+from poise.apps.cli.run_plan import plan_lines, plan_on_nodes
+from poise.apps.cli.terminal import (
+    Bar,
+    console,
+    notes,
+    print_json,
+    remark,
+    stoppable,
+)
 from poise.apps.deploy import control, jobs, membership
-from poise.apps.deploy.folder import is_deployment, make_deployment
+from poise.apps.deploy.folder import is_deployment, make_deployment, open_deployment
 from poise.apps.deploy.node_checks import check_node
 from poise.apps.deploy.supervisor import run_node
 from poise.config.experiment import load
 from poise.config.run_options import parse_seeds
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import DataError, InvalidOption, require
+from poise.core.progress import scores_of
 from poise.core.types import Record
 from poise.results import open_run
 from poise.training import federation_in
 from poise.unlearning.cost_preview import declared_by
+
+PACE = 10.0
+"""Least number of seconds between two lines of progress, where there is no bar."""
 
 
 def init(
@@ -192,8 +206,16 @@ def run(
     chosen = experiment.seeds
     if seeds:
         chosen = parse_seeds(seeds)
-    folder = out or unused_folder(Path("runs") / experiment.name)
+    usual = Path("runs") / experiment.name
+    folder = out or unused_folder(usual)
     refuse_existing_runs(folder, chosen)
+    taken = None
+    if out is None and folder != usual:
+        taken = usual
+    if not json:
+        nodes = f"{len(open_deployment(to).admitted())} nodes of {to}"
+        for line in plan_lines(plan_on_nodes(experiment, chosen, folder, taken, nodes)):
+            remark(line)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         watch = watching(
             bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds")
@@ -238,8 +260,14 @@ def revoke_unlearned(
 
 
 def watching(bar: Bar, label: str, rounds: int | None) -> Any:
-    """A callback that advances the bar and reports refused updates."""
+    """A callback that advances the bar and reports refused updates.
+
+    Where the output is not a terminal, which shows no bar, it prints a line for a round,
+    at most every `PACE` seconds.
+    """
     advance = bar.observer(label, rounds)
+    length = "" if rounds is None else f" of {rounds}"
+    printed = -math.inf
 
     def watch(line: Mapping[str, Any]) -> None:
         record = Record(
@@ -251,6 +279,13 @@ def watching(bar: Bar, label: str, rounds: int | None) -> Any:
             bytes_down=0,
         )
         advance(record)
+        nonlocal printed
+        now = time.monotonic()
+        shown = bar.quiet or notes.is_terminal
+        if not shown and (now - printed >= PACE or record.index + 1 == rounds):
+            printed = now
+            done = f"{label}: round {record.index + 1}{length}"
+            remark(f"{done}  {scores_of(record)}".rstrip())
         for client, reason in line["refused"]:
             remark(f"round {line['round']}: client {client} sent {reason}")
 

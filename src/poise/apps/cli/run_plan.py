@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from poise.analysis.reports.numbers import number
+from poise.analysis.reports.wording import phrase
+from poise.config.experiment import Experiment
+from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import NamedVectors, memory_of
 from poise.core.capabilities import HasTitle, SaysHow
+from poise.core.errors import PoiseError
 from poise.core.parts import describe
 from poise.core.slots import DEFAULTS
 from poise.core.traits import ClockTraits, SamplerTraits, traits_of
+from poise.engine import Parts
 from poise.results.words import brief
-from poise.training import Composition, Prepared, prepare
+from poise.training import (
+    NODES,
+    Composition,
+    Prepared,
+    compose,
+    options_in,
+    parts_in,
+    prepare,
+    use_code,
+)
 
 MOST_SEEDS = 8
 """Number of seeds that the plan names one by one."""
 
+ON_NODES = "flower"
+"""The backend of runs on real nodes."""
+
 
 def plan_of(
-    composition: Composition, seeds: Sequence[int], folder: Path, taken: Path | None
+    composition: Composition,
+    seeds: Sequence[int],
+    folder: Path,
+    taken: Path | None,
+    nodes: str = "",
 ) -> list[tuple[str, str]]:
     """Return the plan of a run as (heading, text).
 
@@ -30,18 +52,59 @@ def plan_of(
         seeds: of all runs.
         folder: of the runs.
         taken: the folder that was meant, if it has runs already.
+        nodes: where the data are if not here, such as ``4 nodes of trial``.
     """
     prepared = prepare(composition)
-    rows = [("data", _data(composition))]
+    data = _data(composition)
+    backend = brief(describe(composition.backend))
+    if nodes:
+        data = f"{data}; on {nodes}"
+        backend = ON_NODES
+    rows = [("data", data)]
     if composition.assumed:
         rows.append(("", composition.assumed))
     rows += [
         ("task", _task(prepared)),
-        ("parts", _parts(prepared)),
-        ("run", _length(composition, seeds)),
+        ("parts", _parts(composition.parts)),
+        ("run", _length(composition.options, seeds, backend)),
         ("traffic", _traffic(prepared)),
-        ("folder", _folder(folder, seeds)),
+        *_folder_rows(folder, seeds, taken),
     ]
+    return rows
+
+
+def plan_on_nodes(
+    experiment: Experiment,
+    seeds: Sequence[int],
+    folder: Path,
+    taken: Path | None,
+    nodes: str,
+) -> list[tuple[str, str]]:
+    """Return the plan of a run on real nodes as (heading, text).
+
+    If only the nodes have the data, it says what the experiment file says.
+    """
+    if experiment.table("data").get("source") != NODES:
+        with suppress(PoiseError):  # the server reports problems of the whole run
+            composition = compose(experiment, seeds[0])
+            return plan_of(composition, seeds, folder, taken, nodes)
+    use_code(experiment)
+    options = options_in(experiment, seeds[0])
+    return [
+        ("data", f"on {nodes}"),
+        ("task", phrase(experiment.table("task"))),
+        ("parts", _parts(parts_in(experiment))),
+        ("run", _length(options, seeds, ON_NODES)),
+        ("traffic", "known when the nodes have registered their data"),
+        *_folder_rows(folder, seeds, taken),
+    ]
+
+
+def _folder_rows(
+    folder: Path, seeds: Sequence[int], taken: Path | None
+) -> list[tuple[str, str]]:
+    """The folder of the runs, with a hint if another one was meant."""
+    rows = [("folder", _folder(folder, seeds))]
     if taken is not None:
         hint = f"{taken} exists already; to continue it: poise resume {taken}"
         rows.append(("", hint))
@@ -83,21 +146,20 @@ def _rest(spec: object) -> dict[str, object]:
     return {k: v for k, v in spec.items() if k not in ("model", "module")}
 
 
-def _parts(prepared: Prepared) -> str:
+def _parts(parts: Parts) -> str:
     """The solver, and every part that is not the default of its slot."""
     texts = []
-    for slot, part in prepared.composition.parts.chosen():
+    for slot, part in parts.chosen():
         table = describe(part)
         if slot == "solver" or table != {"name": DEFAULTS.get(slot)}:
             texts.append(f"{slot} {brief(table)}")
-    attacks = [brief(describe(attack)) for attack in prepared.composition.parts.attacks]
+    attacks = [brief(describe(attack)) for attack in parts.attacks]
     if attacks:
         texts.append(f"attacks {', '.join(attacks)}")
     return " · ".join(texts)
 
 
-def _length(composition: Composition, seeds: Sequence[int]) -> str:
-    options = composition.options
+def _length(options: RunOptions, seeds: Sequence[int], backend: str) -> str:
     lengths = []
     if options.rounds is not None:
         lengths.append(_count(options.rounds, "round"))
@@ -107,7 +169,7 @@ def _length(composition: Composition, seeds: Sequence[int]) -> str:
     if len(seeds) > MOST_SEEDS:
         named += ", …"
     text = f"{' or '.join(lengths)}, {_count(len(seeds), 'seed')} ({named})"
-    return f"{text}; backend {brief(describe(composition.backend))}"
+    return f"{text}; backend {backend}"
 
 
 def _count(number_of: int, word: str) -> str:
