@@ -68,7 +68,7 @@ def test_runs_without_names_say_so() -> None:
     assert run.client_names == ()
     assert run.client(1).name == ""
     with pytest.raises(
-        InvalidOption, match="its clients have no names; they are 0 to 2"
+        InvalidOption, match="the clients have no names; their numbers are 0 to 2"
     ):
         run.client("cleveland")
 

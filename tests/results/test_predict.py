@@ -111,8 +111,9 @@ def test_stored_bytes_are_refused_where_the_model_takes_normalised_values() -> N
     run = poise.train(digits, poise.task("logistic"), SOLVER, rounds=1)
     raw = digits.source.train.raw[:5].numpy()
     assert raw.dtype == np.uint8
-    with pytest.raises(InvalidOption, match="normalised values"):
+    with pytest.raises(InvalidOption, match=r"normalised values.*divide it by 16\)"):
         run.predict(raw)
+    assert run.predict(raw / 16).shape == (5, 10)
     own = poise.federation((x, y), clients=2)
     as_they_are = poise.train(own, poise.task("logistic"), SOLVER, rounds=1)
     given = own.client(0)[0]

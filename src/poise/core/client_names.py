@@ -55,9 +55,7 @@ def _named(name: str, names: Sequence[str], *, clients: int) -> int:
         return numbers[0]
     hint = suggest(name, [known for known in names if known])
     if not any(names):
-        hint = (
-            f"its clients have no names; they are 0 to {clients - 1}: write 3,7 or 0..4"
-        )
+        hint = f"the clients have no names; their numbers are 0 to {clients - 1}"
     message = f"there is no client {name!r}"
     if len(numbers) > 1:
         message = f"{len(numbers)} clients have the name {name!r}"

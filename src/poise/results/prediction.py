@@ -90,8 +90,9 @@ def _inputs(x: Given, form: SampleForm, dtype: torch.dtype) -> Inputs:
         where="x",
     )
     converted = []
-    for pool, part in zip(pools, parts, strict=True):
-        _check_form(pool, part, plain=form.plain)
+    scaling = form.scaling or ("",) * len(pools)
+    for pool, part, words in zip(pools, parts, scaling, strict=True):
+        _check_form(pool, part, plain=form.plain, scaling=words)
         converted.append(part.long() if pool.tokens else part.to(dtype))
     if isinstance(given, dict):
         return dict(zip(given, converted, strict=True))
@@ -112,7 +113,9 @@ def _tensor(part: ArrayLike | torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _check_form(pool: Samples, part: torch.Tensor, *, plain: bool) -> None:
+def _check_form(
+    pool: Samples, part: torch.Tensor, *, plain: bool, scaling: str
+) -> None:
     """Raise for samples of another shape, and for stored bytes of pictures."""
     shape = tuple(part.shape[1:])
     if not pool.tokens and shape != pool.shape:
@@ -125,9 +128,12 @@ def _check_form(pool: Samples, part: torch.Tensor, *, plain: bool) -> None:
             where=("x",),
         )
     if not plain and not pool.tokens and not part.is_floating_point():
+        hint = "normalise x as federation.client(i) does"
+        if scaling:
+            hint = f"if x has the stored values of the data, {scaling}"
         raise InvalidOption(
             "predict: x has whole numbers, but the model takes normalised values",
-            "normalise x as federation.client(i) does, for example divide bytes by 255",
+            hint,
             where=("x",),
         )
 

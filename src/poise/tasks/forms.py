@@ -87,10 +87,13 @@ class SampleForm(NamedTuple):
     Args:
         samples: two samples of zeros with this form.
         plain: whether a model takes the stored values as they are.
+        scaling: how stored values become those of each input, in words; empty where
+            that is not a number for all values.
     """
 
     samples: Samples
     plain: bool
+    scaling: tuple[str, ...] = ()
 
 
 def form_of(text: str) -> SampleForm:
@@ -116,7 +119,32 @@ def form_of(text: str) -> SampleForm:
     samples = parts[0]
     if "names" in form:
         samples = SeveralInputs.of(tuple(parts), tuple(map(str, form["names"])))
-    return SampleForm(samples, bool(form.get("plain", True)))
+    scales = zip(form.get("scales", ()), form.get("shifts", ()), strict=True)
+    scaling = tuple(scaling_words(scale, shift) for scale, shift in scales)
+    if scaling and len(scaling) != len(parts):
+        raise ValueError("the form of a sample has too few or too many scales")
+    return SampleForm(samples, bool(form.get("plain", True)), scaling)
+
+
+def scaling_words(scale: object, shift: object) -> str:
+    """Return in words how stored values become inputs; empty for several numbers.
+
+    >>> scaling_words(0.0625, 0.0), scaling_words(1 / 255, -0.5)
+    ('divide it by 16', 'divide it by 255 and add -0.5')
+    >>> scaling_words(0.3, 0.0), scaling_words(1.0, 2.0), scaling_words(None, None)
+    ('multiply it by 0.3', 'add 2', '')
+    """
+    if not isinstance(scale, float) or not isinstance(shift, float) or scale == 0:
+        return ""
+    steps = []
+    divisor = round(1 / scale, 3)
+    if scale != 1 and divisor.is_integer() and abs(divisor) > 1:
+        steps.append(f"divide it by {divisor:g}")
+    elif scale != 1:
+        steps.append(f"multiply it by {scale:g}")
+    if shift:
+        steps.append(f"add {shift:g}")
+    return " and ".join(steps)
 
 
 def _zeros(
