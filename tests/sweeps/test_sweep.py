@@ -6,7 +6,10 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ from scipy import stats
 import poise
 from faults.support import Command, call, run_into, shell, small
 from poise.apps.experiments.sweep_folder import SweepFolder
+from poise.apps.experiments.sweep_jobs import RunOrder
+from poise.config.experiment import load
 from poise.core.errors import InvalidOption, LedgerError, RunLocked
 from poise.ledger.lock import Lock
 from poise.results import open_run
@@ -93,6 +98,26 @@ def test_a_killed_sweep_continues_to_the_same_bits(
     ended = {k: v for k, v in digests(out).items() if v.startswith(f"{ROUNDS} ")}
     assert len(ended) == 4
     assert ended.items() <= whole.items()
+
+
+def test_a_worker_without_its_parent_ends_quietly(tmp_path: Path) -> None:
+    experiment = {**load(file_in(tmp_path)).tables}
+    out = str(tmp_path / "out")
+    order = RunOrder("a", experiment, None, seed=0, folder=out)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "poise.apps.experiments.sweep_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdin is not None and worker.stdout is not None and worker.stderr
+    worker.stdout.close()
+    for message in ({"path": [], "number": 0, "jobs": 1}, {"order": asdict(order)}):
+        worker.stdin.write(json.dumps(message) + "\n")
+        worker.stdin.flush()
+    assert worker.wait(timeout=60) == 0
+    assert worker.stderr.read() == ""
 
 
 @pytest.mark.slow

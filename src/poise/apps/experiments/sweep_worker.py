@@ -51,8 +51,11 @@ def _serve_one(order: RunOrder, answers: IO[str], stop: Stop) -> None:
     """Advance one run, and report its rounds and its end."""
 
     def answer(message: dict[str, Any]) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(message) + "\n")
+            answers.flush()
+        except BrokenPipeError:  # the other process has gone
+            os._exit(0)
 
     ending: dict[str, Any] = {"ready": True}
     try:
