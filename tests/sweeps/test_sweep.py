@@ -111,7 +111,9 @@ def test_a_worker_without_its_parent_ends_quietly(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert worker.stdin is not None and worker.stdout is not None and worker.stderr
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    assert worker.stderr is not None
     worker.stdout.close()
     for message in ({"path": [], "number": 0, "jobs": 1}, {"order": asdict(order)}):
         worker.stdin.write(json.dumps(message) + "\n")
@@ -180,6 +182,27 @@ def test_all_wrong_configurations_are_named_before_any_runs(tmp_path: Path) -> N
     assert "lr=-1,m=2, lr=-1,m=99: solver.lr=-1: " in outcome.err
     assert "lr=0.1,m=99: sampler.m=99: " in outcome.err
     assert not (tmp_path / "out").exists()
+
+
+def test_many_wrong_configurations_are_counted_and_the_way_out_is_named(
+    tmp_path: Path,
+) -> None:
+    file = file_in(tmp_path)
+    over = {"sampler.name": ["md", "uniform"], "solver.lr": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    outcome = call("sweep", file, *values(over), "--out", tmp_path / "out")
+    assert "5 of 10 configurations are wrong" in outcome.err
+    assert "sampler=md,lr=0.3 and 2 more: " in outcome.err
+    assert "lr=0.4: " not in outcome.err
+    whole = "sampler={name='md',m=4},{name='uniform',m=4}"
+    assert f'--over "{whole}"' in outcome.err
+    right = call("sweep", file, "--over", whole, "--out", tmp_path / "out", "--dry-run")
+    assert right.code == 0, right.err
+
+
+def test_an_option_without_its_table_is_suggested(tmp_path: Path) -> None:
+    outcome = call("sweep", file_in(tmp_path), "--over", "lr=0.1,0.2")
+    assert outcome.code == 2
+    assert "did you mean 'solver.lr'?" in outcome.err
 
 
 def test_a_dry_run_lists_all_runs_and_makes_none(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from poise.config.experiment import TABLES, Experiment
 from poise.config.lines import path_in
-from poise.core.errors import InvalidOption, suggest
+from poise.core.errors import ELSEWHERE, InvalidOption, suggest
 from poise.core.own_code import IMPORT
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 
@@ -51,7 +51,7 @@ class Axis:
         if table not in known:
             raise InvalidOption(
                 f"cannot sweep over {self.dotted!r}: there is no table [{table}]",
-                suggest(table, known),
+                _meant(self.key) or suggest(table, known),
                 where=where,
             )
         if self.key[:2] in (("run", "seeds"), ("run", "seed")):
@@ -79,6 +79,31 @@ class Axis:
     def dotted(self) -> str:
         """The key as it is written: ``solver.lr``."""
         return ".".join(self.key)
+
+
+USUAL = {
+    "solver": ("lr", "steps", "epochs", "batch_size", "momentum", "weight_decay"),
+    "data": ("alpha", "kappa", "clients"),
+    "sampler": ("m",),
+    "run": ("rounds",),
+}
+"""Options that users sweep most, by table."""
+
+
+def _meant(key: tuple[str, ...]) -> str:
+    """Return a hint for a key that is an option without its table; else nothing.
+
+    >>> _meant(("lr",)), _meant(("learning_rate",)), _meant(("solvr", "lr"))
+    ("did you mean 'solver.lr'?", "did you mean 'solver.lr'?", '')
+    """
+    if len(key) != 1:
+        return ""
+    names = (key[0].lower(), *ELSEWHERE.get(key[0].lower(), ()))
+    for table, options in USUAL.items():
+        for name in names:
+            if name in options:
+                return f"did you mean '{table}.{name}'?"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -250,6 +275,26 @@ def text_of(value: object) -> str:
     if isinstance(value, list | tuple):
         return "-".join(text_of(item) for item in value) or "none"
     return str(value)
+
+
+def inline_table(table: Mapping[str, Any]) -> str:
+    """Return a table as a value of ``--over``.
+
+    >>> inline_table({"name": "md", "m": 5})
+    "{name='md',m=5}"
+    """
+    pairs = [f"{key}={_inline(value)}" for key, value in table.items()]
+    return f"{{{','.join(pairs)}}}"
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, Mapping):
+        return inline_table(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_inline, value))}]"
+    if isinstance(value, str):
+        return f"'{value}'"
+    return json.dumps(value)
 
 
 def _file_name(name: str) -> str:

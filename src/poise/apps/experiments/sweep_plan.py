@@ -9,7 +9,7 @@ from typing import Any
 
 from poise import engine
 from poise.config.experiment import Experiment
-from poise.config.sweep_axes import Configuration, configured
+from poise.config.sweep_axes import Configuration, configured, inline_table
 from poise.config.sweep_options import SweepOptions
 from poise.core.directions import first_metric
 from poise.core.errors import (
@@ -20,11 +20,15 @@ from poise.core.errors import (
     suggest,
 )
 from poise.core.federations import FederationLike
+from poise.core.slots import RUN_SLOTS
 from poise.core.traits import TaskTraits, traits_of
 from poise.training import check, compose, federation_in, use_code
 
 MOST_RUNS = 100_000
 """The largest number of runs of one sweep."""
+
+MOST_NAMES = 3
+"""The largest number of configurations that are named beside a problem."""
 
 
 @dataclass(frozen=True)
@@ -135,15 +139,43 @@ def _check_all(
         progress()
     if problems:
         wrong = sum(map(len, problems.values()))
-        lines = [
-            f"  {', '.join(names)}: {problem}" for problem, names in problems.items()
-        ]
+        lines = [f"  {_first(names)}: {problem}" for problem, names in problems.items()]
         raise InvalidOption(
             f"{wrong} of {len(configurations)} configurations are wrong; none has run:\n"
             + "\n".join(lines),
-            "mend or leave out these values",
+            _whole_parts(experiment, configurations)
+            or "mend or leave out these values",
         )
     return checked
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are.
+
+    >>> _first(["a", "b"]), _first(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    shown = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        return f"{shown} and {len(names) - MOST_NAMES} more"
+    return shown
+
+
+def _whole_parts(
+    experiment: Experiment, configurations: Sequence[Configuration]
+) -> str:
+    """Return a hint if a sweep over names of parts leaves out the options of the file."""
+    for slot in RUN_SLOTS:
+        options = {k: v for k, v in experiment.table(slot).items() if k != "name"}
+        values = [c.settings.get(f"{slot}.name") for c in configurations]
+        names = list(dict.fromkeys(value for value in values if value is not None))
+        if options and names:
+            tables = [inline_table({"name": name, **options}) for name in names]
+            return (
+                f"the options of [{slot}] belong to the part of the file; name them for "
+                f'each part: --over "{slot}={",".join(tables)}"'
+            )
+    return ""
 
 
 def _check(
