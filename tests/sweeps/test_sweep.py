@@ -199,6 +199,15 @@ def test_many_wrong_configurations_are_counted_and_the_way_out_is_named(
     assert right.code == 0, right.err
 
 
+def test_resume_says_how_to_continue_with_several_jobs(swept: Path) -> None:
+    words = "repeat the `poise sweep` command"
+    outcome = call("resume", swept, "--jobs", "2")
+    assert (outcome.code, words in outcome.err) == (2, True)
+    help_text = " ".join(call("resume", "--help").out.split())
+    assert "To continue a sweep with several jobs, repeat" in help_text
+    assert "--jobs" not in help_text
+
+
 def test_an_option_without_its_table_is_suggested(tmp_path: Path) -> None:
     outcome = call("sweep", file_in(tmp_path), "--over", "lr=0.1,0.2")
     assert outcome.code == 2

@@ -233,11 +233,13 @@ def sweep(
 @dataclass_options
 def resume(
     path: Annotated[
-        Path, typer.Argument(help="Run folder, or a folder with one run per seed.")
+        Path,
+        typer.Argument(help="Run folder, a folder with one run per seed, or a sweep."),
     ],
     rounds: Annotated[
         int | None, typer.Option(help="New total number of rounds.")
     ] = None,
+    jobs: Annotated[int | None, typer.Option(hidden=True)] = None,
     go_back: GoBack = False,
     backend_options: BackendOptions = BackendOptions(),
     json: AsJson = False,
@@ -246,10 +248,14 @@ def resume(
 
     If damaged files take the run back by several rounds, the command asks first. The
     old ledger stays in the run folder under another name.
+
+    A sweep continues with one run at a time. To continue a sweep with several jobs,
+    repeat the `poise sweep` command.
     """
     with imports(freeze=True):
-        from poise.apps.cli.run import resume_runs
+        from poise.apps.cli.run import refuse_jobs, resume_runs
 
+    refuse_jobs(jobs)
     resume_runs(
         path, rounds, go_back=go_back, backend_options=backend_options, json=json
     )

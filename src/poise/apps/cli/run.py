@@ -151,6 +151,15 @@ def _rounds_before(folder: Path) -> int | None:
     return rounds
 
 
+def refuse_jobs(jobs: int | None) -> None:
+    """Raise for a number of jobs, which only ``poise sweep`` has."""
+    if jobs is not None:
+        raise InvalidOption(
+            "poise resume has no option --jobs",
+            "to continue a sweep with several jobs, repeat the `poise sweep` command",
+        )
+
+
 def _refuse_rounds(path: Path, rounds: int | None) -> None:
     """Raise for a number of rounds: a sweep has that of its plan."""
     if rounds is not None:
