@@ -126,6 +126,31 @@ def test_the_verbs(tmp_path: Path) -> None:
     assert (alone.code, "poise deploy run" in alone.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("'logistic'", "'logistc'", "did you mean 'logistic'?"),
+        ("'sgd'", "'sdg'", "did you mean 'sgd'?"),
+    ],
+)
+def test_init_checks_the_whole_file(
+    old: str, new: str, words: str, tmp_path: Path
+) -> None:
+    text = (
+        "[data]\nsource = 'digits'\nclients = 2\n[task]\nmodel = 'logistic'\n[solver]\n"
+        "name = 'sgd'\nlr = 0.1\nsteps = 1\n[run]\nrounds = 1\n"
+    )
+    file = tmp_path / "exp.toml"
+    init = ("deploy", "init", tmp_path / "d", "--nodes", "2", "--like", file)
+    file.write_text(text.replace(old, new))
+    wrong = call(*init)
+    assert wrong.code == 2
+    assert words in wrong.err
+    assert not (tmp_path / "d").exists()
+    file.write_text(text.replace("[task]\nmodel = 'logistic'\n", ""))  # not a whole run
+    assert call(*init).code == 0
+
+
 @pytest.mark.parametrize("source", ["digits", "nodes"])
 def test_a_run_says_first_what_it_will_do(source: str, tmp_path: Path) -> None:
     made = make_deployment(tmp_path / "d", 2, DATA)

@@ -26,14 +26,15 @@ from poise.apps.deploy import control, jobs, membership
 from poise.apps.deploy.folder import is_deployment, make_deployment, open_deployment
 from poise.apps.deploy.node_checks import check_node
 from poise.apps.deploy.supervisor import run_node
-from poise.config.experiment import load
+from poise.config.experiment import Experiment, load
 from poise.config.run_options import parse_seeds
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import DataError, InvalidOption, require
+from poise.core.federations import FederationLike
 from poise.core.progress import scores_of
 from poise.core.types import Record
 from poise.results import open_run
-from poise.training import federation_in
+from poise.training import check, compose, federation_in
 from poise.unlearning.cost_preview import declared_by
 
 PACE = 10.0
@@ -64,6 +65,7 @@ def init(
                 f"{like} has {whole.clients} clients, not {nodes}",
                 f"use: --nodes {whole.clients}",
             )
+        _check_whole(experiment, whole)
         data = whole.spec
     deployment = make_deployment(folder, nodes, data, host=host, passphrase=passphrase)
     if json:
@@ -86,6 +88,14 @@ def init(
     if nodes > 1:
         remark("  every other node has the same files as node-0")
     remark(f"start it on this machine: poise deploy up {folder}")
+
+
+def _check_whole(experiment: Experiment, federation: FederationLike) -> None:
+    """Raise for mistakes in a file that has everything that a run needs."""
+    if {"task", "solver"} <= set(experiment.tables):
+        composition = compose(experiment, experiment.seeds[0], federation)
+        with experiment.located():
+            check(composition)
 
 
 def read_passphrase(file: Path | None) -> bytes | None:
