@@ -223,6 +223,13 @@ def test_the_commands_run(demo: Any) -> None:
             assert done.code == 0, f"{command}\n{done.err}"
 
 
+def test_runs_of_the_commands_stay_in_the_folder_of_the_demo(demo: Any) -> None:
+    commands = [c for act in demo["acts"] for c in act["commands"] if " run " in c]
+    assert len(commands) == 2
+    for command in commands:
+        assert " --out runs/demo/again/" in command
+
+
 def test_a_call_keeps_every_option() -> None:
     data = load(DEMO / "choice.toml").table("data")
     made = eval(federation_call(data, 3), {"poise": poise})

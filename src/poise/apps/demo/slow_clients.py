@@ -40,7 +40,8 @@ def time_slow_clients(stage: Stage) -> Act:
         figures=(plot_of([learning_curves(drawn, "accuracy", "time")], [""]),),
         python=_python(stage),
         commands=(
-            f"poise run {stage.quoted('fedfix.toml')} --seeds {stage.first}",
+            f"poise run {stage.quoted('fedfix.toml')} --seeds {stage.first} "
+            f"--out {stage.quoted('again', 'fedfix')}",
             f"poise compare {stage.quoted('synchronous')} {stage.quoted('fedfix')} "
             f"--target {TARGET}",
         ),

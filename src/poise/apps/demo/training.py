@@ -61,7 +61,8 @@ def compare_choices(stage: Stage) -> Act:
         figures=figures,
         python=_python(stage),
         commands=(
-            f"poise run {stage.quoted('choice.toml')} --seeds {stage.first}",
+            f"poise run {stage.quoted('choice.toml')} --seeds {stage.first} "
+            f"--out {stage.quoted('again', 'choice')}",
             f"poise compare {stage.quoted('fedavg')} {stage.quoted('choice')}",
         ),
         numbers={"measures": [outcome.as_data() for outcome in outcomes]},
