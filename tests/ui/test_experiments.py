@@ -63,6 +63,28 @@ def test_runs_that_differ_in_their_seed_are_one_experiment() -> None:
     ]
 
 
+def test_the_short_name_begins_with_what_differs() -> None:
+    """All names of the demo began with the same options of the data, and were cut."""
+    data = {"source": "digits", "partition": "dirichlet", "sizes": list(range(50))}
+    shared = {"data": data, "solver": {"name": "sgd"}, "weighting": {"name": "plain"}}
+    clustered = shared | {"sampler": {"name": "clustered-by-size"}}
+    told = {
+        "fedavg": shared | {"sampler": {"name": "uniform"}},
+        "clustered": clustered,
+        "choice": clustered | {"weighting": {"name": "exp", "alpha": 0.5}},
+        "other": shared | {"data": {**data, "partition": "iid"}},
+        "heart": {"data": {"source": "heart-disease"}},
+    }
+    found = experiments([line(name) for name in told], told)
+    assert {e.name: e.differs for e in found} == {
+        "fedavg": "sampler=uniform",
+        "clustered": "sampler=clustered-by-size, weighting=plain",
+        "choice": "weighting=exp(alpha=0.5)",
+        "other": "sampler=none",
+        "heart": "",
+    }
+
+
 def identities(texts: dict[str, str]) -> dict[str, dict[str, Any]]:
     return {
         name: tomllib.loads(f"[solver]\nname = 'sgd'\nbatch_size = 8\n{text}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from poise.core.client_names import client_title
 from poise.core.types import Floats
+from poise.results.words import cut_apart
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -135,7 +136,7 @@ def client_axis(names: Sequence[str], *, clients: int) -> dict[str, Any]:
     """
     if not any(names) or clients > MOST_NAMES:
         return whole_numbers(clients)
-    titles = [legend_name(client_title(number, names)) for number in range(clients)]
+    titles = legend_names([client_title(number, names) for number in range(clients)])
     return {"tickvals": list(range(clients)), "ticktext": titles}
 
 
@@ -151,9 +152,16 @@ def legend_name(label: str) -> str:
     >>> len(legend_name("x" * 100))
     40
     """
-    if len(label) > LONGEST:
-        label = f"{label[: LONGEST - 1]}…"
-    return escape(label)
+    return legend_names([label])[0]
+
+
+def legend_names(labels: Sequence[str]) -> list[str]:
+    """Labels as HTML for one legend; labels that are cut stay different.
+
+    >>> legend_names([f"{'x' * 50}, m={m}" for m in (5, 10)])
+    ['…m=5', '…m=10']
+    """
+    return [escape(label) for label in cut_apart(labels, LONGEST)]
 
 
 def with_legend_aside(figure: Figure) -> Figure:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 LONGEST = 32
 """Maximum number of characters of a value in a label."""
@@ -47,7 +48,45 @@ def brief(value: object) -> str:
     return _cut(str(value))
 
 
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
+def cut_apart(texts: Sequence[str], longest: int) -> list[str]:
+    """Cut long texts so that different texts stay different.
+
+    Texts that would become equal lose what they have in common, rather than their end.
+    Texts that this does not tell apart stay whole.
+
+    >>> cut_apart(["lr=0.1, sampler=uniform", "lr=0.1, sampler=full", "short"], 14)
+    ['…sampler=unif…', '…sampler=full', 'short']
+    """
+    by_cut: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        by_cut.setdefault(_cut(text, longest), []).append(text)
+    shown: dict[str, str] = {}
+    for cut, same in by_cut.items():
+        if len(same) == 1:
+            shown[same[0]] = cut
+            continue
+        start = _difference(same)
+        ends = cut_apart([text[start:] for text in same], longest - 1)
+        shown |= {text: f"…{end}" for text, end in zip(same, ends, strict=True)}
+    count = Counter(shown.values())
+    for text, cut in shown.items():
+        if count[cut] > 1:
+            shown[text] = text
+    return [shown[text] for text in texts]
+
+
+def _difference(texts: Sequence[str]) -> int:
+    """Where the part begins in which the texts differ; parts end with a comma."""
+    first = min(texts)
+    pairs = zip(first, max(texts), strict=False)
+    equal = next((k for k, (a, b) in enumerate(pairs) if a != b), len(first))
+    start = first[:equal].rfind(", ") + 2
+    if start > 1:
+        return start
+    return max(equal - 8, 1)
+
+
+def _cut(text: str, longest: int = LONGEST) -> str:
+    if len(text) <= longest:
         return text
-    return text[: LONGEST - 1] + "…"
+    return text[: longest - 1] + "…"

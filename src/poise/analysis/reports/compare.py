@@ -13,7 +13,7 @@ from poise.analysis.reports.estimates import (
 )
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.numbers import number
-from poise.analysis.reports.rows import Score, ScoreRow, score_table
+from poise.analysis.reports.rows import Score, ScoreRow, rows_by_data, score_table
 from poise.core.errors import InvalidOption
 
 _OUTCOMES = (
@@ -96,11 +96,12 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The scores of groups, and their differences from the first group.
+    """The scores of groups, and their differences from the first group of their data.
 
     Args:
         rows: the scores of each group.
-        contrasts: every other group compared with the first, score by score.
+        contrasts: every other group compared with the first that has the same data,
+            score by score.
     """
 
     rows: tuple[ScoreRow, ...]
@@ -126,10 +127,27 @@ class Comparison:
         )
 
     @property
+    def other_data(self) -> str:
+        """Which groups are not comparable because of their data; empty for one data."""
+        members = rows_by_data(self.rows)
+        if len(members) == 1:
+            return ""
+        parts = []
+        for data, rows in members.items():
+            names = ", ".join(row.label for row in rows)
+            parts.append(f"{names} (on {data or 'other data'})")
+        return f"Not comparable, because the data differ: {'; '.join(parts)}."
+
+    @property
     def sentences(self) -> list[str]:
-        """What differs, what cannot be compared, and the note on multiple comparisons."""
+        """What cannot be compared, what differs, and the note on multiple comparisons.
+
+        Other data come first; scores without value come after the differences.
+        """
         unknown = [contrast for contrast in self.contrasts if not contrast.finite]
         sentences = [c.sentence for c in (*self.comparable, *unknown)]
+        if self.other_data:
+            sentences.insert(0, self.other_data)
         if self.caution:
             sentences.append(self.caution)
         return sentences
@@ -140,21 +158,23 @@ def compare(
     targets: Sequence[float] | None = None,
     metric: str | None = None,
 ) -> Comparison:
-    """Score the groups and compare each with the first one.
+    """Score the groups and compare each with the first one that has the same data.
 
     Groups with the same seeds get the interval of the paired differences, which removes
     the variation that the seeds have in common. Other groups get Welch's interval.
 
     Args:
-        groups: groups of runs; the first is the baseline.
+        groups: groups of runs; the first of each data is the baseline.
         targets: target values of the main metric (see `score_table`).
         metric: the main metric (see `score_table`).
     """
     if not groups:
         raise InvalidOption("no runs to compare", "give at least one run")
-    first, *others = rows = score_table(groups, targets, metric)
-    names = [name for name in first.scores if name.startswith(_OUTCOMES)]
-    contrasts = [_contrast(name, row, first) for row in others for name in names]
+    rows = score_table(groups, targets, metric)
+    names = [name for name in rows[0].scores if name.startswith(_OUTCOMES)]
+    contrasts = []
+    for first, *others in rows_by_data(rows).values():
+        contrasts += [_contrast(name, row, first) for row in others for name in names]
     return Comparison(tuple(rows), tuple(contrasts))
 
 
@@ -167,8 +187,9 @@ def pairwise(rows: Sequence[ScoreRow], score: str) -> Comparison:
     """
     contrasts = [
         _contrast(score, row, baseline)
-        for k, baseline in enumerate(rows)
-        for row in rows[k + 1 :]
+        for same in rows_by_data(rows).values()
+        for k, baseline in enumerate(same)
+        for row in same[k + 1 :]
     ]
     return Comparison(tuple(rows), tuple(contrasts))
 

@@ -25,7 +25,7 @@ from poise.results.drawing import (
     Axis,
     client_axis,
     empty_figure,
-    legend_name,
+    legend_names,
     whole_numbers,
 )
 
@@ -88,11 +88,12 @@ def learning_curves(
         x = time_title(run for group in groups for run in group.runs)
     figure = empty_figure(sentence(name), note, x, y)
     order = {group.label: k for k, group in enumerate(groups)}
+    names = _legend(groups)
     for group, line in drawn:
-        for trace in _line_traces(
-            group.label, line, k=order[group.label], against=against
-        ):
-            figure.add_trace(trace)
+        k = order[group.label]
+        figure.add_traces(
+            _line_traces(group.label, line, name=names[k], k=k, against=against)
+        )
     if against == "bytes":
         figure.update_xaxes(tickformat="~s", ticksuffix="B")
     if against == "rounds":
@@ -152,11 +153,14 @@ def weight_departure(groups: Sequence[Group]) -> Figure:
         AXES["rounds"],
         "distance",
     )
+    names = _legend(groups)
     for k, group in enumerate(groups):
         line = series(group, departure)
         if line is not None:
             line = line.within(0.0, 2.0)
-            figure.add_traces(_line_traces(group.label, line, k=k, against="rounds"))
+            figure.add_traces(
+                _line_traces(group.label, line, name=names[k], k=k, against="rounds")
+            )
     longest = max(group.rounds for group in groups)
     figure.update_xaxes(whole_numbers(longest))
     return figure.update_yaxes(rangemode="tozero")
@@ -171,6 +175,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
         "Dashes: mean base weight."
     )
     figure = empty_figure(f"Mean weight by {trait}", note, trait, "mean weight")
+    legend = _legend(groups)
     for k, group in enumerate(groups):
         rows = weights_by_trait(
             [run for run in group.runs if trait in run.traits], trait
@@ -182,7 +187,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
         bars = go.Bar(
             x=names,
             y=[row.weight.mean for row in rows],
-            name=legend_name(group.label),
+            name=legend[k],
             marker={"color": colour(k)},
             error_y={
                 "array": [row.weight.half_width or 0.0 for row in rows],
@@ -197,7 +202,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
             y=[row.base for row in rows],
             mode="markers",
             showlegend=False,
-            name=legend_name(group.label),
+            name=legend[k],
             offsetgroup=str(k),
             marker={"symbol": "line-ew-open", "size": 14, "color": "#6b7480"},
             hovertemplate="%{x}: base %{y:.4g}<extra>%{fullData.name}</extra>",
@@ -257,13 +262,14 @@ def participation(groups: Sequence[Group]) -> Figure:
     figure = empty_figure(
         "Participation of the clients", note, "client", "aggregations taken part in"
     )
+    legend = _legend(groups)
     for k, group in enumerate(groups):
         counts = np.mean([_participation(run, most) for run in group.runs], axis=0)
         y = binned.sum(counts) / binned.sizes
         trace = go.Scatter(
             x=binned.centres,
             y=y,
-            name=legend_name(group.label),
+            name=legend[k],
             mode=line_mode(most, few=60),
             text=binned.labels("client"),
             line={"color": colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
@@ -285,8 +291,23 @@ def shared_names(runs: Sequence[Run]) -> Sequence[str]:
     return ()
 
 
-def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
-    """The confidence band, if any, and the mean curve on top of it."""
+def _legend(groups: Sequence[Group]) -> list[str]:
+    """The labels of the groups as HTML, cut where they are long."""
+    return legend_names([group.label for group in groups])
+
+
+def _line_traces(
+    label: str, line: Curve, *, name: str, k: int, against: Axis
+) -> list[Any]:
+    """The confidence band, if any, and the mean curve on top of it.
+
+    Args:
+        label: the whole label, for the tooltip.
+        line: the curve.
+        name: the label as HTML, as the legend shows it.
+        k: number of the group, for colour and dash.
+        against: the x-axis.
+    """
     import plotly.graph_objects as go
 
     traces = []
@@ -313,7 +334,7 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
     mean = go.Scatter(
         x=line.x,
         y=line.mean,
-        name=legend_name(label),
+        name=name,
         mode=line_mode(len(line.x)),
         legendgroup=str(k),
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,6 +20,10 @@ SEEDS = {"run": ("seed", "seeds"), "data": ("seed",)}
 """Keys of an experiment file that select a random sample of the same experiment."""
 
 
+SAMPLES = ("label", "target", "test", "options")
+"""Options of data that select other samples of a source, or another target."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs of one experiment, one per seed.
@@ -27,10 +31,12 @@ class Group:
     Args:
         label: a short text that tells the group from the others.
         runs: the runs, at least one.
+        description: how the group differs, if the label does not say it.
     """
 
     label: str
     runs: tuple[Run, ...]
+    description: str = ""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -40,6 +46,11 @@ class Group:
     def experiment(self) -> dict[str, Any]:
         """The tables of the experiment file, without seeds."""
         return without_seeds(tables(self.runs[0]))
+
+    @cached_property
+    def data(self) -> str:
+        """The data that the runs learn from; see `data_of`."""
+        return data_of(identity(self.runs[0]))
 
     @cached_property
     def measured(self) -> dict[str, list[tuple[Run, Ints, Floats]]]:
@@ -90,7 +101,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     members = []
     for group in runs_by_experiment.values():
         members.append(sorted(group, key=lambda run: int(run.meta.get("seed", 0))))
-    names = labels([identity(group[0]) for group in members])
+    names = labels_by_data([identity(group[0]) for group in members])
     return [
         Group(name, tuple(group)) for name, group in zip(names, members, strict=True)
     ]
@@ -156,6 +167,87 @@ def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str,
     return {"data": data, **experiment}
 
 
+def data_of(identity: Mapping[str, Any]) -> str:
+    """The data of an experiment in a few words; equal texts stand for comparable scores.
+
+    Clients may hold other parts of the same data. Data from Python are comparable only
+    if they are the same federation.
+
+    >>> data_of({"data": {"source": "digits", "clients": 5}})
+    'digits'
+    >>> data_of({"data": {"clients": 5, "federation": "3fa2c81b"}})
+    'data 3fa2c81b'
+    """
+    table = identity.get("data")
+    if not isinstance(table, Mapping):
+        return ""
+    if "source" not in table:
+        digest = table.get("federation")
+        if digest is None:
+            return ""
+        return f"data {digest}"
+    chosen = {key: table[key] for key in SAMPLES if key in table}
+    options = brief(chosen)  # in brackets; empty without options
+    return f"{table['source']}{options}"
+
+
+def labels_by_data(experiments: Sequence[dict[str, Any]]) -> list[str]:
+    """The `labels` among the experiments with the same data, after the data's name.
+
+    >>> some, other = {"data": {"source": "digits"}}, {"data": {"source": "mnist"}}
+    >>> full = {"sampler": {"name": "full"}}
+    >>> labels_by_data([some, some | full, other | full])
+    ['digits: sampler=none', 'digits: sampler=full', 'mnist: full']
+    >>> labels_by_data([some, some | full])
+    ['sampler=none', 'sampler=full']
+    """
+    members = members_by_data(experiments)
+    if len(members) == 1:
+        return labels(list(experiments))
+    names = [""] * len(experiments)
+    for data, same in members.items():
+        told = labels([experiments[k] for k in same])
+        for k, name in zip(same, told, strict=True):
+            names[k] = f"{data or 'other data'}: {name}"
+    return names
+
+
+def members_by_data(experiments: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """The positions of the experiments with the same data, by `data_of`."""
+    members: dict[str, list[int]] = {}
+    for k, experiment in enumerate(experiments):
+        members.setdefault(data_of(experiment), []).append(k)
+    return members
+
+
+def telling_parts(experiments: list[dict[str, Any]]) -> list[str]:
+    """The parts of each label that are enough to tell it from the others.
+
+    The part that fewest others share comes first. Empty for a single experiment.
+
+    >>> base = {"sampler": {"name": "full"}, "weighting": {"name": "exp"}}
+    >>> other = base | {"sampler": {"name": "md"}}
+    >>> telling_parts([base, other, other | {"weighting": {"name": "sum"}}])
+    ['sampler=full', 'sampler=md, weighting=exp', 'weighting=sum']
+    """
+    parts = _parts(experiments)
+    return _distinct([", ".join(_telling(parts, k)) for k in range(len(parts))])
+
+
+def _telling(parts: list[list[str]], number: int) -> list[str]:
+    """The parts of one experiment that none of the others has together."""
+    others = [set(p) for p in parts if set(p) != set(parts[number])]
+    chosen: list[str] = []
+    for _ in parts[number]:
+        left = [part for part in parts[number] if part not in chosen]
+        shared = {part: sum(part in other for other in others) for part in left}
+        rarest = min(left, key=lambda part: (shared[part], len(part)))
+        if shared[rarest] < len(others):
+            chosen.append(rarest)
+            others = [other for other in others if rarest in other]
+    return chosen
+
+
 def labels(experiments: list[dict[str, Any]]) -> list[str]:
     """A short, unique label for each experiment, from its differences to the others.
 
@@ -171,28 +263,37 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
         )
         words = [str(solver.get("name", "")), *map(brief, named)]
         return [", ".join(filter(None, words)) or "run"]
+    return _distinct([", ".join(parts) or "default" for parts in _parts(experiments)])
+
+
+def _parts(experiments: list[dict[str, Any]]) -> list[list[str]]:
+    """The parts of each label: what some experiments do not share."""
     sections = list(dict.fromkeys(key for e in experiments for key in e))
     differing = [
         s
         for s in sections
         if any(e.get(s) != experiments[0].get(s) for e in experiments)
     ]
-    names = []
+    found = []
     for experiment in experiments:
-        parts = [_label_part(section, experiment, experiments) for section in differing]
-        names.append(", ".join(filter(None, parts)) or "default")
-    return _distinct(names)
+        parts = [
+            part
+            for section in differing
+            for part in _label_parts(section, experiment, experiments)
+        ]
+        found.append(parts)
+    return found
 
 
-def _label_part(
+def _label_parts(
     section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]
-) -> str:
-    """A label's part for a section, e.g. ``sampler=uniform(m=5)``, ``attacks=none``."""
+) -> list[str]:
+    """A label's parts for a section, e.g. ``sampler=uniform(m=5)``, ``attacks=none``."""
     table = experiment.get(section)
     if not isinstance(table, Mapping):
         if table:
-            return f"{section}={brief(table)}"
-        return f"{section}=none"
+            return [f"{section}={brief(table)}"]
+        return [f"{section}=none"]
     others = [e.get(section) for e in experiments]
     differs = {
         k: v
@@ -201,8 +302,8 @@ def _label_part(
     }
     heading = next((key for key in ("name", "model") if key in table), None)
     if heading is not None:
-        return f"{section}={brief({heading: table[heading], **differs})}"
-    return ", ".join(f"{key}={brief(value)}" for key, value in differs.items())
+        return [f"{section}={brief({heading: table[heading], **differs})}"]
+    return [f"{key}={brief(value)}" for key, value in differs.items()]
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from poise.analysis.reports.compare import difference
 from poise.analysis.reports.estimates import Difference
 from poise.analysis.reports.numbers import score_text, with_interval
-from poise.analysis.reports.rows import Score, ScoreRow
+from poise.analysis.reports.rows import Score, ScoreRow, rows_by_data
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,19 @@ def ranking_lines(rows: Sequence[ScoreRow], score: str) -> list[tuple[str, ...]]
 
 
 def ranking_as_data(rows: Sequence[ScoreRow], score: str | None) -> dict[str, Any]:
-    """Return the ranking of more than two rows as plain values for ``--json``."""
+    """Return the ranking of more than two rows as plain values for ``--json``.
+
+    Rows with other data have a ranking of their own.
+    """
     if score is None or len(rows) <= 2:
         return {}
-    labels = [rank.row.label for rank in ranked(rows, score)]
-    return {"ranked_by": score, "ranking": labels}
+    labels = {
+        data: [rank.row.label for rank in ranked(same, score)]
+        for data, same in rows_by_data(rows).items()
+    }
+    if len(labels) > 1:
+        return {"ranked_by": score, "rankings": labels}
+    return {"ranked_by": score, "ranking": next(iter(labels.values()))}
 
 
 __all__ = [

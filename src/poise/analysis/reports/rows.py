@@ -107,12 +107,16 @@ class ScoreRow:
         seeds: seeds of its runs.
         rounds: aggregations of the longest run.
         scores: scores by name, in table order; all rows have the same names.
+        data: the data of the group; scores on other data are not comparable.
+        description: how the group differs, if the label does not say it.
     """
 
     label: str
     seeds: tuple[str, ...]
     rounds: int
     scores: Mapping[str, Score]
+    data: str = ""
+    description: str = ""
 
 
 def score_table(
@@ -143,10 +147,24 @@ def score_table(
     rows = []
     for group, by_name in zip(groups, scores_by_group, strict=True):
         chosen = {name: by_name[name] for name in shown}
-        rows.append(
-            ScoreRow(group.label, group.seeds, rounds=group.rounds, scores=chosen)
+        row = ScoreRow(
+            group.label,
+            group.seeds,
+            rounds=group.rounds,
+            scores=chosen,
+            data=group.data,
+            description=group.description,
         )
+        rows.append(row)
     return rows
+
+
+def rows_by_data(rows: Sequence[ScoreRow]) -> dict[str, list[ScoreRow]]:
+    """The rows whose scores are comparable, by their data."""
+    found: dict[str, list[ScoreRow]] = {}
+    for row in rows:
+        found.setdefault(row.data, []).append(row)
+    return found
 
 
 def _score(column: _Column, group: Group) -> Score:

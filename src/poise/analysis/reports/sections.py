@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from poise.analysis.reports.client_tables import client_table
 from poise.analysis.reports.compare import Comparison
 from poise.analysis.reports.groups import Group
-from poise.analysis.reports.numbers import score_text
 from poise.analysis.reports.plots import Plot
-from poise.analysis.reports.rows import ScoreRow, score_note
+from poise.analysis.reports.ranking import main_score, ranked
+from poise.analysis.reports.rows import ScoreRow, rows_by_data, score_note
 from poise.analysis.reports.tables import score_grid, terminal_notes
 from poise.analysis.reports.wording import ROLES, choices, sentence
 from poise.core.own_code import recorded_code
@@ -70,10 +69,21 @@ def headline(title: str, groups: Sequence[Group]) -> str:
 
 
 def findings(comparison: Comparison) -> str:
-    """The ranking, the differences in words, and last what cannot be compared."""
-    if not comparison.contrasts:
+    """The rankings, the differences in words, and last what cannot be compared.
+
+    Groups with other data come before all rankings.
+    """
+    if len(comparison.rows) < 2:
         return ""
-    body = _ranking(comparison.rows)
+    body = ""
+    if comparison.other_data:
+        body += f'<p class="warning">{text(comparison.other_data)}</p>'
+    for data, rows in rows_by_data(comparison.rows).items():
+        if comparison.other_data:
+            body += _ranking(rows, f" on {data or 'other data'}")
+        else:
+            body += _ranking(rows)
+    body += _descriptions(comparison.rows)
     items_by_sides: dict[str, list[str]] = {}
     for contrast in comparison.comparable:
         item = f"<li>{text(sentence(contrast.finding))}.</li>"
@@ -89,29 +99,35 @@ def findings(comparison: Comparison) -> str:
     return _section("Findings", body)
 
 
-def _ranking(rows: Sequence[ScoreRow]) -> str:
+def _ranking(rows: Sequence[ScoreRow], where: str = "") -> str:
     """The groups by the first score with a better side, best first, as a list."""
-    name = next((name for name, s in rows[0].scores.items() if s.better), None)
+    name = main_score(rows)
     if name is None:
         return ""
-    places = []
-    for row in rows:
-        estimate = row.scores[name].estimate
-        if estimate is not None and math.isfinite(estimate.mean):
-            sign = -1 if row.scores[name].better == "high" else 1
-            places.append((sign * estimate.mean, row))
-    places.sort(key=lambda place: place[0])
+    ranks = ranked(rows, name)
     items = [
-        f"<li><strong>{text(row.label)}</strong>: {text(score_text(row.scores[name]))}"
-        "</li>"
-        for _, row in places
+        f"<li><strong>{text(rank.row.label)}</strong>: {text(rank.score_text)}</li>"
+        for rank in ranks
+        if rank.place is not None
     ]
-    ranked = {row.label for _, row in places}
-    unranked = [row.label for row in rows if row.label not in ranked]
-    body = f'<h3>Ranking by {text(name)}</h3><ol class="ranking">{"".join(items)}</ol>'
+    heading = f"<h3>Ranking by {text(name)}{text(where)}</h3>"
+    body = f'{heading}<ol class="ranking">{"".join(items)}</ol>'
+    unranked = [rank.row.label for rank in ranks if rank.place is None]
     if unranked:
         body += f'<p class="note">Without a value: {text("; ".join(unranked))}.</p>'
     return body
+
+
+def _descriptions(rows: Sequence[ScoreRow]) -> str:
+    """How the experiments differ, where their names do not say it."""
+    items = "".join(
+        f"<li><strong>{text(row.label)}</strong>: {text(row.description)}</li>"
+        for row in rows
+        if row.description
+    )
+    if not items:
+        return ""
+    return f"<h3>The names</h3><ul>{items}</ul>"
 
 
 def what_was_run(groups: Sequence[Group]) -> str:

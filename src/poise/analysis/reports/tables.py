@@ -82,6 +82,7 @@ def rows_as_data(rows: Sequence[ScoreRow]) -> list[dict[str, Any]]:
     return [
         {
             "label": row.label,
+            "data": row.data,
             "seeds": list(row.seeds),
             "rounds": row.rounds,
             "scores": {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from poise.apps.experiments.sweep_folder import is_sweep
 from poise.results import Run
 
 if TYPE_CHECKING:
-    from poise.analysis.reports.groups import Group
+    from poise.analysis.reports.compare import Comparison
     from poise.analysis.reports.rows import ScoreRow
 
 
@@ -36,8 +35,9 @@ def _print_scores(rows: Sequence[ScoreRow]) -> None:
 def write_page_of(runs: Sequence[Run], out: Path, title: str) -> Path:
     """Write the report page of these runs."""
     from poise.analysis.reports import group_runs, write_page
+    from poise.analysis.reports.folder_names import named_by_folder
 
-    return write_page(group_runs(runs), out, title)
+    return write_page(named_by_folder(group_runs(runs)), out, title)
 
 
 def write_report(paths: Sequence[Path], out: Path, json: bool) -> None:
@@ -70,53 +70,56 @@ def show_comparison(
 ) -> None:
     """Print two groups side by side, or a ranking of more, and what is significant."""
     from poise.analysis.reports import compare, comparison_as_data, group_runs
+    from poise.analysis.reports.folder_names import named_by_folder
     from poise.analysis.reports.ranking import main_score, ranking_as_data
+    from poise.analysis.reports.rows import rows_by_data
     from poise.analysis.reports.tables import ACROSS
 
-    by_path = {path: runs_in(path) for path in paths}
-    groups = group_runs(run for runs in by_path.values() for run in runs)
-    if not json and len(groups) <= ACROSS:
-        groups = _named_by_folder(groups, by_path)
+    groups = group_runs(run for path in paths for run in runs_in(path))
+    if not json:
+        groups = named_by_folder(groups, always=len(groups) <= ACROSS)
     comparison = compare(groups, targets=tuple(targets) or None)
     rows = comparison.rows
-    score = main_score(rows)
     if json:
+        score = main_score(rows)
         print_json({**comparison_as_data(comparison), **ranking_as_data(rows, score)})
         return
-    if len(rows) <= 2 or score is None:
+    if len(rows) <= 2 or main_score(rows) is None:
         _print_scores(rows)
+        _print_descriptions(rows)
         _print_lines(comparison.sentences)
         return
-    _print_ranking(rows, score)
+    _print_rankings(comparison)
+    _print_descriptions(rows)
     if pairwise:
-        _print_lines(_pairs(rows, score))
+        _print_lines(
+            line for same in rows_by_data(rows).values() for line in _pairs(same)
+        )
     else:
         _print_lines(["--pairwise compares every two; so does naming two experiments."])
 
 
-def _named_by_folder(
-    groups: Sequence[Group], by_path: Mapping[Path, Sequence[Run]]
-) -> list[Group]:
-    """Name each group by its folder, and print how the groups differ.
+def _print_rankings(comparison: Comparison) -> None:
+    """Print a ranking for each data, after a line that says that the data differ."""
+    from poise.analysis.reports.ranking import main_score
+    from poise.analysis.reports.rows import rows_by_data
 
-    Groups keep their names if a folder has runs of several groups, or a group has runs
-    of several folders.
-    """
-    folders = [
-        {path for path, runs in by_path.items() if set(group.runs) & set(runs)}
-        for group in groups
-    ]
-    names = [folder.resolve().name for found in folders for folder in found]
-    if len(set(names)) != len(groups) or len(names) != len(groups):
-        return list(groups)
-    width = max(map(len, names))
+    if comparison.other_data:
+        _print_lines([comparison.other_data])
+    for data, rows in rows_by_data(comparison.rows).items():
+        if comparison.other_data:
+            _print_lines(["", f"on {data or 'other data'}:"])
+        score = main_score(rows)
+        if score is not None:
+            _print_ranking(rows, score)
+
+
+def _print_descriptions(rows: Sequence[ScoreRow]) -> None:
+    """Print once how experiments with the names of folders differ."""
+    width = max(len(row.label) for row in rows)
     _print_lines(
-        f"{name:{width}}  {group.label}"
-        for name, group in zip(names, groups, strict=True)
+        f"{row.label:{width}}  {row.description}" for row in rows if row.description
     )
-    return [
-        replace(group, label=name) for name, group in zip(names, groups, strict=True)
-    ]
 
 
 def _print_ranking(rows: Sequence[ScoreRow], score: str) -> None:
@@ -145,11 +148,14 @@ def _print_ranking(rows: Sequence[ScoreRow], score: str) -> None:
         )
 
 
-def _pairs(rows: Sequence[ScoreRow], score: str) -> list[str]:
+def _pairs(rows: Sequence[ScoreRow]) -> list[str]:
     """Return a sentence for every two experiments, the better one as baseline."""
     from poise.analysis.reports.compare import pairwise
-    from poise.analysis.reports.ranking import ranked
+    from poise.analysis.reports.ranking import main_score, ranked
 
+    score = main_score(rows)
+    if score is None:
+        return []
     return pairwise([rank.row for rank in ranked(rows, score)], score).sentences
 
 

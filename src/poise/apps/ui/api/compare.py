@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from poise.analysis.reports import compare, comparison_as_data, group_runs
+from poise.analysis.reports.folder_names import named_by_folder
 from poise.analysis.reports.groups import Group
 from poise.apps.ui.library import Library
 from poise.apps.ui.shared import PROBLEMS, RunLibrary
@@ -48,6 +49,7 @@ class GroupOf(BaseModel):
     """Runs of one experiment."""
 
     label: str
+    data: str
     seeds: list[str]
     rounds: int
     scores: dict[str, ScoreOf]
@@ -76,14 +78,15 @@ class ComparisonOf(BaseModel):
 def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
     """Open runs and group them by experiment, for the duration of the block."""
     with ExitStack() as stack:
-        yield group_runs(
-            [stack.enter_context(library.open(name)) for name in dict.fromkeys(names)]
-        )
+        runs = [
+            stack.enter_context(library.open(name)) for name in dict.fromkeys(names)
+        ]
+        yield named_by_folder(group_runs(runs))
 
 
 @router.get("/compare", response_model=ComparisonOf)
 def comparison(names: Chosen, library: RunLibrary) -> object:
-    """Scores by experiment, and significant differences from the first run's experiment."""
+    """Scores by experiment, and differences from the first experiment with the same data."""
 
     def make() -> object:
         with grouped(library, names) as groups:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from poise.analysis.reports.groups import labels
+from poise.analysis.reports.groups import members_by_data, telling_parts
 from poise.analysis.reports.wording import phrase
 from poise.apps.ui.views.listing import (
     GIVEN_IN_PYTHON,
@@ -16,6 +16,7 @@ from poise.apps.ui.views.listing import (
     RunLine,
     one_per_seed,
 )
+from poise.results.words import cut_apart
 
 Order = Literal["up", "down"]
 
@@ -90,19 +91,27 @@ def experiments(
         by_key.setdefault(line.experiment, []).append(line)
     groups = list(by_key.values())
     firsts = [group[0].name for group in groups if group[0].name in identities]
-    names: dict[str, str] = {}
-    if len(firsts) > 1:
-        told = labels([identities[name] for name in firsts])
-        names = dict(zip(firsts, told, strict=True))
+    names = _short_names({name: identities[name] for name in firsts})
     return [
         Experiment(
             _folders(group),
-            _cut(names.get(group[0].name, "")),
+            names.get(group[0].name, ""),
             tuple(group),
             data=_data(group, identities.get(group[0].name)),
         )
         for group in groups
     ]
+
+
+def _short_names(identities: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """What tells each experiment from the others with the same data, which have a column."""
+    runs = list(identities)
+    names: dict[str, str] = {}
+    for same in members_by_data(list(identities.values())).values():
+        told = telling_parts([identities[runs[k]] for k in same])
+        short = cut_apart(told, LONGEST)
+        names |= {runs[k]: name for k, name in zip(same, short, strict=True)}
+    return names
 
 
 def _folders(group: Sequence[RunLine]) -> str:
@@ -122,12 +131,6 @@ def _data(group: Sequence[RunLine], identity: Mapping[str, Any] | None) -> str:
     if len(group) == 1 or identity is None or words == GIVEN_IN_PYTHON:
         return words
     return phrase(identity.get("data", {}))
-
-
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST - 1]}…"
 
 
 def sorted_lines(
