@@ -62,8 +62,42 @@ def test_values_are_means_over_seeds(tmp_path: Path) -> None:
     runs = tuple(hospitals(tmp_path / str(k), k, 0.1 * k) for k in range(2))
     table = client_table(Group("a", runs))
     assert table is not None
-    assert [line[-1] for line in table.lines] == ["0.65", "0.75", "0.95"]
-    assert "Every value is a mean over 2 seeds." in table.note
+    # values 0.1 apart: half the interval is 12.7 · 0.0707 / √2
+    assert [line[-1] for line in table.lines] == [
+        "0.65 ± 0.64",
+        "0.75 ± 0.64",
+        "0.95 ± 0.64",
+    ]
+    assert "Every value is a mean over 2 seeds" in table.note
+
+
+def test_test_data_sort_before_training_data() -> None:
+    """The client that is second worst on its training data is best on its test data."""
+    measured = {
+        "client_accuracy": [np.array([0.8, 0.7, 0.9])],
+        "client_local_accuracy": [np.array([0.9, 0.9, 0.9])],
+        "client_test_accuracy": [np.array([0.85, 0.6, 0.7])],
+        "client_test_loss": [np.array([0.1, 0.2, 0.3])],
+    }
+    table = client_table(Group("a", (made_run(measured, clients=3),)))
+    assert table is not None
+    assert table.order == (1, 2, 0)
+    assert table.heading[-4:] == (
+        "client test accuracy",
+        "client test loss",
+        "client local accuracy",
+        "client accuracy",
+    )
+    assert table.note == (
+        "Sorted by client test accuracy: the worst comes first. Client test accuracy, "
+        "client test loss: of the model on the client's own test data. Client local "
+        "accuracy: of the client's model after local work, on its own test data. Client "
+        "accuracy: of the model on the client's training data."
+    )
+    alone = {"client_accuracy": measured["client_accuracy"]}
+    trained = client_table(Group("a", (made_run(alone, clients=3),)))
+    assert trained is not None
+    assert "data that training did not use" in trained.note
 
 
 def test_seeds_with_other_clients_are_not_averaged() -> None:

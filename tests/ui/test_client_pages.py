@@ -61,6 +61,14 @@ def test_every_page_is_there_for_every_run(
     assert f'href="/audit/{name}"' in answer.text
 
 
+def test_pages_say_on_which_data_a_metric_was_measured(browser: TestClient) -> None:
+    page = browser.get(f"/client/{NAME}?client=3").text
+    assert "of the model on the client&#39;s training data" in page
+    assert "on its own data" not in page
+    link = f'<a href="/federation/{NAME}">The clients, worst first</a>'
+    assert link in browser.get(f"/run/{NAME}").text
+
+
 @pytest.mark.parametrize(
     ("where", "titles"),
     [

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import poise
@@ -32,6 +33,15 @@ def test_facts_come_from_the_ledger(run: Run) -> None:
     assert said["samples per client"].startswith(
         f"{fed.sizes.min()} to {fed.sizes.max()}"
     )
+
+
+def test_the_figure_of_sizes_has_the_names_of_the_clients() -> None:
+    sizes = np.array([30, 10, 20])
+    axis = views.size_figure(sizes, ["cleveland", "budapest", "<zurich>"]).layout.xaxis
+    assert axis.ticktext == ("budapest", "&lt;zurich&gt;", "cleveland"), "by size"
+    bars = views.size_figure(sizes, ["cleveland", "budapest", "zurich"]).data[0]
+    assert axis.tickvals == tuple(bars.x)
+    assert views.size_figure(sizes).layout.xaxis.ticktext is None
 
 
 def test_the_command_makes_the_graph_of_the_runs_own_data(

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from poise.analysis.reports.estimates import estimate
 from poise.analysis.reports.groups import Group
+from poise.analysis.reports.numbers import with_interval
+from poise.analysis.reports.wording import sentence
 from poise.core.client_names import client_title
 from poise.core.types import Floats
 from poise.results import Run
@@ -25,7 +28,7 @@ class ClientTable:
 
     Args:
         label: label of the group.
-        by: the metric that sorts, in words; empty if no metric is measured per client.
+        metrics: the metrics per client, in the order of the columns; the first sorts.
         heading: titles of the columns.
         lines: a line per client: its name, then its values.
         order: the number of the client of each line.
@@ -34,7 +37,7 @@ class ClientTable:
     """
 
     label: str
-    by: str
+    metrics: tuple[str, ...]
     heading: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     order: tuple[int, ...]
@@ -44,17 +47,57 @@ class ClientTable:
     @property
     def note(self) -> str:
         """How to read the table, and what it leaves out."""
-        if not self.by:
+        if not self.metrics:
             return (
                 "To see how the model fares on each client, measure it there: metrics = "
                 '["client_accuracy"] under [run].'
             )
-        words = f"Sorted by {self.by} on the client's own data: the worst comes first."
+        words = f"Sorted by {_words(self.metrics[0])}: the worst comes first."
+        names_by_data: dict[str, list[str]] = {}
+        for name in self.metrics:
+            names_by_data.setdefault(measured_on(name), []).append(_words(name))
+        for data, names in names_by_data.items():
+            words += f" {sentence(', '.join(names))}: {data}."
+        if not any(map(_is_test, self.metrics)):
+            words += (
+                " A metric client_test_… measures on data that training did not use."
+            )
         if self.seeds > 1:
-            words += f" Every value is a mean over {self.seeds} seeds."
+            words += (
+                f" Every value is a mean over {self.seeds} seeds, those of metrics ± half "
+                "the width of the 95 % confidence interval."
+            )
         if len(self.lines) < self.clients:
             words += f" Shows {len(self.lines)} of {self.clients} clients."
         return words
+
+
+MEASURED_ON = {
+    "client_test_": "of the model on the client's own test data",
+    "client_local_": "of the client's model after local work, on its own test data",
+    "client_": "of the model on the client's training data",
+    "": "of the model on the client's data",
+}
+"""Model and data of a metric per client, by the beginning of its name."""
+
+
+def measured_on(metric: str) -> str:
+    """The model and the data that a metric per client measures.
+
+    >>> measured_on("client_test_accuracy"), measured_on("client_loss")
+    ("of the model on the client's own test data", "of the model on the client's training data")
+    """
+    return next(
+        words for start, words in MEASURED_ON.items() if metric.startswith(start)
+    )
+
+
+def _is_test(metric: str) -> bool:
+    return metric.startswith(("client_test_", "client_local_"))
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def client_table(group: Group) -> ClientTable | None:
@@ -69,22 +112,22 @@ def client_table(group: Group) -> ClientTable | None:
     columns = _columns(runs)
     metrics = _metrics(runs)
     order = np.arange(first.clients)
-    by = ""
     if metrics:
         name, values = next(iter(metrics.items()))
-        by = name.replace("_", " ")
-        sign = -1.0 if first.directions.lower_is_better(name) else 1.0
-        order = np.argsort(sign * values, kind="stable")
-    columns |= {name.replace("_", " "): values for name, values in metrics.items()}
+        means = _means(values)
+        if first.directions.lower_is_better(name):
+            means = -means
+        order = np.argsort(means, kind="stable")
     lines = []
     shown = order[:MOST_LINES].tolist()
     for client in shown:
-        cells = [_text(values[client]) for values in columns.values()]
+        cells = [_text(column[client]) for column in columns.values()]
+        cells += [_estimated(values[:, client]) for values in metrics.values()]
         lines.append((client_title(client, first.client_names), *cells))
     return ClientTable(
         group.label,
-        by,
-        heading=("client", *columns),
+        metrics=tuple(metrics),
+        heading=("client", *columns, *map(_words, metrics)),
         lines=tuple(lines),
         order=tuple(shown),
         clients=first.clients,
@@ -132,7 +175,7 @@ def _columns(runs: Sequence[Run]) -> dict[str, Floats]:
 
 
 def _metrics(runs: Sequence[Run]) -> dict[str, Floats]:
-    """The last value of each metric per client, as means over the runs with a value."""
+    """The last value of each metric per client, (S, N); metrics on test data first."""
     names = [
         name
         for name in runs[0].metrics
@@ -140,13 +183,33 @@ def _metrics(runs: Sequence[Run]) -> dict[str, Floats]:
     ]
     if any(run.rounds * run.clients > MOST_CELLS for run in runs):
         return {}
-    found = {}
-    for name in sorted(names, key=lambda name: ("accuracy" not in name, name)):
-        last = np.array([_last(run.metric(name)) for run in runs])
-        known = np.isfinite(last)
-        with np.errstate(invalid="ignore"):
-            found[name] = np.where(known, last, 0.0).sum(axis=0) / known.sum(axis=0)
-    return found
+    return {
+        name: np.array([_last(run.metric(name)) for run in runs])
+        for name in sorted(names, key=_importance)
+    }
+
+
+def _importance(metric: str) -> tuple[int, bool, str]:
+    """The key of a sort: the model on test data, after local work, on training data."""
+    starts = list(MEASURED_ON)
+    place = next(k for k, start in enumerate(starts) if metric.startswith(start))
+    return place, "accuracy" not in metric, metric
+
+
+def _means(values: Floats) -> Floats:
+    """The mean of the known values of each client, (N,); nan where there is none."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0))
+
+
+def _estimated(values: Floats) -> str:
+    """The mean of the known values ± half its 95 % interval over the seeds."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "—"
+    estimated = estimate(known.tolist())
+    return with_interval(estimated.mean, estimated.half_width)
 
 
 def _last(values: Floats) -> Floats:

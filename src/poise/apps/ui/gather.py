@@ -64,6 +64,7 @@ def client_of(
             refused=refused,
             place=position,
             latest=views.latest(run, client),
+            measured_on=views.measured_in_words(run),
             contributions=history.page(page),
             no_verdict=no_audit,
             verdict=verdict,

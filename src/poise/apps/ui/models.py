@@ -212,6 +212,9 @@ class ClientOf(BaseModel):
     latest: dict[str, float] = Field(
         description="Its last value of each metric that is measured per client."
     )
+    measured_on: dict[str, str] = Field(
+        description="The model and the data of each of these metrics, in words."
+    )
     contributions: Contributions
     sensitivity: Sensitivity
     verdict: AuditResult | None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from poise.analysis.reports.bins import bins, evenly
+from poise.analysis.reports.client_tables import measured_on
 from poise.analysis.reports.figures import CLASSES, MOST_ROUNDS, line_mode
 from poise.analysis.reports.graphs import KeptGraph
 from poise.analysis.reports.plots import Plot, plot_of
@@ -336,6 +337,11 @@ def latest(run: Run, client: int) -> dict[str, float]:
         if len(known):
             found[name.replace("_", " ")] = float(known[-1])
     return found
+
+
+def measured_in_words(run: Run) -> dict[str, str]:
+    """The model and the data of each metric per client, by name in words."""
+    return {name.replace("_", " "): measured_on(name) for name in measured(run)}
 
 
 def metric_figure(name: str, values: Floats) -> Figure:

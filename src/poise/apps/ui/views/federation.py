@@ -20,7 +20,7 @@ from poise.core.client_names import client_title
 from poise.core.types import Ints
 from poise.graph.divergence import jensen_shannon, total_variation
 from poise.results import Run
-from poise.results.drawing import PALETTE, empty_figure, whole_numbers
+from poise.results.drawing import PALETTE, client_axis, empty_figure, whole_numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -151,7 +151,12 @@ def size_figure(sizes: Ints, titles: Sequence[str] = ()) -> Figure:
         if end - first == 1:
             name = client_title(int(order[first]), titles)
         names.append(name)
-    figure.update_xaxes(whole_numbers(len(sizes)))
+    axis = whole_numbers(len(sizes))
+    if any(titles) and binned.width == 1:
+        axis = client_axis(names, clients=len(sizes))
+    if "tickvals" in axis:
+        axis["tickvals"] = [place + 1 for place in axis["tickvals"]]
+    figure.update_xaxes(axis)
     return figure.add_trace(
         go.Bar(
             x=binned.centres + 1,
