@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from poise.analysis.reports import Group, score_table
+from poise.analysis.reports import Group, compare, score_table, sections
 from poise.analysis.reports.compare import pairwise
 from poise.analysis.reports.fitted_table import fitted_table
+from poise.analysis.reports.numbers import score_text
 from poise.analysis.reports.ranking import (
     main_score,
     ranked,
@@ -62,6 +63,28 @@ def test_values_that_are_no_numbers_come_last_without_a_place() -> None:
     groups = [group("nan", [float("nan"), 0.9]), group("b", [0.1, 0.1])]
     ranks = ranked(score_table(groups), "final accuracy")
     assert [(rank.row.label, rank.place) for rank in ranks] == [("b", 1), ("nan", None)]
+
+
+def test_wide_intervals_do_not_hide_the_order() -> None:
+    """Means of 0.297, 0.278, 0.276 and 0.275 were shown as 0.3, 0.28, 0.28, 0.3."""
+    finals = {"a": 0.297, "b": 0.278, "c": 0.276, "d": 0.275}
+    spreads = {"a": 0.09, "b": 0.01, "c": 0.01, "d": 0.085}
+    groups = [
+        group(name, [mean - spreads[name], mean + spreads[name]])
+        for name, mean in finals.items()
+    ]
+    rows = score_table(groups)
+    texts = [rank.score_text for rank in ranked(rows, "final accuracy")]
+    assert texts == ["0.297 ± 1.1", "0.278 ± 0.13", "0.276 ± 0.13", "0.275 ± 1.1"]
+    shown = sections.findings(compare(groups))
+    assert "0.275 ± 1.1" in shown
+
+
+def test_equal_seeds_have_an_interval_of_zero() -> None:
+    (row,) = score_table([group("a", [0.5, 0.5])])
+    assert score_text(row.scores["final accuracy"]) == "0.5 ± 0"
+    (alone,) = score_table([group("a", [0.5])])
+    assert score_text(alone.scores["final accuracy"]) == "0.5"
 
 
 def test_pairs_are_every_two_once() -> None:

@@ -345,3 +345,23 @@ def test_a_run_that_is_being_written_is_listed_as_running(
     ]
     assert found[0]["eta"] > 0
     assert client(tmp_path).get("/api/runs").json()[0]["state"] == "done"
+
+
+def test_the_list_shows_the_order_of_close_means(tmp_path: Path) -> None:
+    """Means with wide intervals were rounded to one text."""
+    summaries = {
+        f"{name}/seed-{seed}": RunSummary(
+            "done",
+            "",
+            experiment=f"[solver]\nname = 'sgd'\nnote = '{name}'\n[data]\nsource = 'digits'\n",
+            meta={"clients": "5", "seed": str(seed)},
+            scores={"accuracy": mean + (seed - 0.5) / 5},
+        )
+        for name, mean in (("a", 0.281), ("b", 0.279))
+        for seed in (0, 1)
+    }
+    shown = {
+        line.name: line.over_seeds["accuracy"].text for line in lines(summaries, {})
+    }
+    assert shown["a/seed-0"] == "0.281 ± 1.3"
+    assert shown["b/seed-0"] == "0.279 ± 1.3"

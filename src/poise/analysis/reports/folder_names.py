@@ -19,7 +19,7 @@ def named_by_folder(groups: Sequence[Group], always: bool = False) -> list[Group
     """Name groups by their folders if a label is long or the data differ.
 
     The label becomes the description of the group. Groups keep their labels if a run is
-    in memory, or if a folder has runs of several groups.
+    in memory, if a folder has runs of several groups, or if its name is long, too.
 
     Args:
         groups: the groups.
@@ -27,8 +27,10 @@ def named_by_folder(groups: Sequence[Group], always: bool = False) -> list[Group
     """
     long = any(len(group.label) > LONGEST for group in groups)
     several_data = len({group.data for group in groups}) > 1
+    if len(groups) < 2 or not (always or long or several_data):
+        return list(groups)
     names = _folder_names(groups)
-    if len(groups) < 2 or not names or not (always or long or several_data):
+    if not names or max(map(len, names)) > LONGEST:
         return list(groups)
     return [
         replace(group, label=name, description=group.label)

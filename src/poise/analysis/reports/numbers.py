@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from poise.analysis.reports.rows import Score
 
@@ -32,31 +33,68 @@ def number(value: float, unit: str = "", digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
+MOST_PLACES = 6
+"""Maximum number of decimal places that `places_apart` asks for."""
+
+
+def with_interval(
+    mean: float, half_width: float | None, unit: str = "", places: int = 0
+) -> str:
     """``mean ± half_width``, both rounded to the second digit of the half-width.
 
-    A half-width of 0 is left out.
+    Args:
+        mean: the mean.
+        half_width: half the width of its interval; None without an interval.
+        unit: ``"bytes"``, or any other.
+        places: the mean has at least that many decimal places (see `places_apart`).
 
     >>> with_interval(0.87654, 0.01234), with_interval(0.87654, None), with_interval(23.4567, 1.5)
     ('0.877 ± 0.012', '0.8765', '23.5 ± 1.5')
-    >>> with_interval(1.2e6, 3.0e4, "bytes")
-    '1.20 MB ± 30.0 kB'
+    >>> with_interval(1.2e6, 3.0e4, "bytes"), with_interval(0.5, 0.0)
+    ('1.20 MB ± 30.0 kB', '0.5 ± 0')
+    >>> with_interval(0.29875, 1.234, places=3), with_interval(0.3, None, places=3)
+    ('0.299 ± 1.2', '0.300')
     """
-    if not half_width:
-        return number(mean, unit)
-    if unit == "bytes":
-        return f"{number(mean, unit)} ± {number(half_width, unit)}"
-    if half_width <= 1e-12 * abs(mean):
-        return number(mean, unit)
+    if half_width is None or unit == "bytes" or not math.isfinite(half_width):
+        text = _at_least(mean, places, number(mean, unit), unit=unit)
+        if half_width is None:
+            return text
+        return f"{text} ± {number(half_width, unit)}"
+    if half_width <= 1e-12 * abs(mean) or half_width == 0:
+        return f"{_at_least(mean, places, number(mean, unit), unit=unit)} ± 0"
     digits = 1 - math.floor(math.log10(half_width))
-    if digits > 6 or half_width >= 1e9:
+    if digits > MOST_PLACES or half_width >= 1e9:
         return f"{mean:.4g} ± {half_width:.2g}"
-    places = max(digits, 0)
-    return f"{mean:,.{places}f} ± {half_width:,.{places}f}"
+    shown = max(digits, 0)
+    text = _at_least(mean, places, f"{mean:,.{shown}f}", unit=unit)
+    return f"{text} ± {half_width:,.{shown}f}"
 
 
-def score_text(score: Score) -> str:
+def _at_least(mean: float, places: int, text: str, *, unit: str) -> str:
+    """The text of a number, with more decimal places if it has too few."""
+    decimals = len(text.partition(".")[2])
+    if decimals >= places or unit == "bytes" or not math.isfinite(mean):
+        return text
+    return f"{mean:,.{places}f}"
+
+
+def places_apart(means: Iterable[float]) -> int:
+    """The decimal places, at most six, with which different means look different.
+
+    >>> places_apart([0.3, 0.2978, 0.28]), places_apart([0.5, 0.5]), places_apart([3.0, 7.0])
+    (3, 0, 0)
+    """
+    different = {round(mean, MOST_PLACES) for mean in means if math.isfinite(mean)}
+    for places in range(MOST_PLACES):
+        if len({f"{mean:.{places}f}" for mean in different}) == len(different):
+            return places
+    return MOST_PLACES
+
+
+def score_text(score: Score, places: int = 0) -> str:
     """A score as a table cell; for a target, how many runs reached it if not all did.
+
+    Its mean has at least ``places`` decimal places.
 
     >>> score_text(Score((3.0, None), "rounds")), score_text(Score((None,), "rounds"))
     ('1 of 2 runs', 'never')
@@ -65,7 +103,7 @@ def score_text(score: Score) -> str:
     """
     e = score.estimate
     if e is not None:
-        return with_interval(e.mean, e.half_width, score.unit)
+        return with_interval(e.mean, e.half_width, score.unit, places)
     if not score.known:
         if score.unit == "rounds":
             return "never"

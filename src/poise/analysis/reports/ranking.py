@@ -9,7 +9,7 @@ from typing import Any
 
 from poise.analysis.reports.compare import difference
 from poise.analysis.reports.estimates import Difference
-from poise.analysis.reports.numbers import score_text, with_interval
+from poise.analysis.reports.numbers import places_apart, score_text, with_interval
 from poise.analysis.reports.rows import Score, ScoreRow, rows_by_data
 
 
@@ -22,17 +22,19 @@ class Rank:
         row: the scores of the group.
         score: the score that ranks.
         behind: this group minus the best; None for the best and without values.
+        places: decimal places with which the ranking shows its order.
     """
 
     place: int | None
     row: ScoreRow
     score: Score
     behind: Difference | None
+    places: int = 0
 
     @property
     def score_text(self) -> str:
         """The mean ± half its 95 % interval."""
-        return score_text(self.score)
+        return score_text(self.score, self.places)
 
     @property
     def behind_text(self) -> str:
@@ -44,7 +46,9 @@ class Rank:
         sign = ""
         if self.behind.mean > 0:
             sign = "+"
-        text = with_interval(self.behind.mean, self.behind.half_width)
+        text = with_interval(
+            self.behind.mean, self.behind.half_width, places=self.places
+        )
         return f"{sign}{text}"
 
 
@@ -54,6 +58,7 @@ def ranked(rows: Sequence[ScoreRow], score: str) -> list[Rank]:
     The difference to the best is paired where the seeds are equal.
     """
     order = sorted(rows, key=lambda row: _sort_key(row.scores[score]))
+    places = places_apart(_mean(row.scores[score]) for row in rows)
     ranks = []
     for number, row in enumerate(order, start=1):
         place = None
@@ -62,7 +67,8 @@ def ranked(rows: Sequence[ScoreRow], score: str) -> list[Rank]:
         behind = None
         if number > 1:
             behind = difference(row, order[0], score)
-        ranks.append(Rank(place, row, score=row.scores[score], behind=behind))
+        rank = Rank(place, row, score=row.scores[score], behind=behind, places=places)
+        ranks.append(rank)
     return ranks
 
 

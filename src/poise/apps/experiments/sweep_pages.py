@@ -43,6 +43,7 @@ def ranking_of(made: Sweep) -> list[tuple[str, ...]]:
     complete = [c for c in made.ranking if c.complete and c.stopped is None]
     rows = [_row(configuration, score, better) for configuration in complete]
     ranks = {rank.row.label: rank for rank in ranked(rows, score)}
+    places = max((rank.places for rank in ranks.values()), default=0)
     lines: list[tuple[str, ...]] = []
     for configuration in made.ranking:
         place = ""
@@ -51,7 +52,7 @@ def ranking_of(made: Sweep) -> list[tuple[str, ...]]:
         if rank is not None:
             place = str(rank.place or "")
             behind = rank.behind_text
-        value = _value_text(configuration)
+        value = _value_text(configuration, places)
         state = _state_text(configuration, made)
         lines.append((place, configuration.name, value, behind, state))
     return lines
@@ -81,11 +82,11 @@ def _row(configuration: SweptConfiguration, score: str, better: str) -> ScoreRow
     )
 
 
-def _value_text(configuration: SweptConfiguration) -> str:
+def _value_text(configuration: SweptConfiguration, places: int = 0) -> str:
     estimated = configuration.estimate
     if estimated is None or not math.isfinite(estimated.mean):
         return "—"
-    return with_interval(estimated.mean, estimated.half_width)
+    return with_interval(estimated.mean, estimated.half_width, places=places)
 
 
 def write_page_of_sweep(made: Sweep, out: Path) -> Path:

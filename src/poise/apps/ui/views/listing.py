@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from poise.analysis.reports.estimates import estimate
 from poise.analysis.reports.groups import identity_of
-from poise.analysis.reports.numbers import with_interval
+from poise.analysis.reports.numbers import places_apart, with_interval
 from poise.analysis.reports.tables import finite
 from poise.analysis.reports.wording import phrase
 from poise.core.directions import PREFERRED
@@ -97,11 +97,28 @@ def lines(
         line = _readable_line(name, summary, list(tags.get(name, ())))
         all_lines.append(line)
         by_experiment.setdefault(line.experiment, []).append(line)
-    for group in by_experiment.values():
-        intervals = _intervals(group)
+    found = {key: _intervals(group) for key, group in by_experiment.items()}
+    _write_texts(list(found.values()))
+    for key, group in by_experiment.items():
         for line in group:
-            line.over_seeds = intervals
+            line.over_seeds = found[key]
     return all_lines
+
+
+def _write_texts(intervals: Sequence[Mapping[str, Interval]]) -> None:
+    """Write each mean with enough digits to tell it from those of other experiments."""
+    for score in dict.fromkeys(name for scores in intervals for name in scores):
+        shown = [scores[score] for scores in intervals if score in scores]
+        places = min(places_apart(e.mean for e in shown if e.mean is not None), 4)
+        for e in shown:
+            if e.mean is not None:
+                e.text = with_interval(e.mean, _half_width(e), places=places)
+
+
+def _half_width(e: Interval) -> float | None:
+    if e.low is None or e.high is None:
+        return None
+    return (e.high - e.low) / 2
 
 
 def line_of(name: str, summary: RunSummary, tags: Sequence[str] = ()) -> RunLine:
@@ -252,7 +269,7 @@ def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
         values = [v for line in counted if (v := line.scores.get(score)) is not None]
         if values:
             e = estimate(values)
-            text = with_interval(e.mean, e.half_width)
+            text = with_interval(e.mean, e.half_width)  # alone on its page
             intervals[score] = Interval(
                 mean=e.mean, low=e.low, high=e.high, n=e.n, text=text
             )
