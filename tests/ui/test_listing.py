@@ -365,3 +365,17 @@ def test_the_list_shows_the_order_of_close_means(tmp_path: Path) -> None:
     }
     assert shown["a/seed-0"] == "0.281 ± 1.3"
     assert shown["b/seed-0"] == "0.279 ± 1.3"
+
+
+def test_the_list_folds_the_options_of_recipe_and_data(runs: Path) -> None:
+    """Recipe and data took up to 14 lines of each row."""
+    browser = client(runs)
+    (line,) = browser.get("/api/runs").json()
+    assert line["recipe"]["solver"].startswith("sgd(")
+    assert "sgd" in line["recipe_words"]
+    assert "(" not in line["recipe_words"] + line["data_words"]
+    assert len(line["recipe_words"]) + len(line["data_words"]) < 60
+    page = browser.get("/").text
+    assert f"<summary>{line['recipe_words']}</summary>" in page
+    assert f"<summary>{line['data_words']}</summary>" in page
+    assert line["recipe"]["solver"] in page, "the filter finds options, too"

@@ -22,7 +22,7 @@ from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.ledger.foreign import UNREADABLE, unreadable
 from poise.ledger.store import BEGAN, ENDING
 from poise.ledger.summary import RunSummary
-from poise.results.words import brief
+from poise.results.words import HEADINGS, brief
 
 PARTS = (*RUN_SLOTS, "attacks")
 """The slots of a recipe."""
@@ -57,7 +57,11 @@ class RunLine(BaseModel):
     experiment: str
     branch_of: str | None
     recipe: dict[str, str]
+    recipe_words: str = Field(
+        "", description="The names of the parts that are not the default."
+    )
     data: str
+    data_words: str = Field("", description="The source and the partition.")
     clients: int | None
     seed: int | None
     data_seed: int | None = Field(
@@ -162,7 +166,9 @@ def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
         experiment=_experiment_key(name, tables, summary.meta),
         branch_of=parent or None,
         recipe=_recipe(tables),
+        recipe_words=_part_names(tables),
         data=phrase(tables.get("data", GIVEN_IN_PYTHON)),
+        data_words=_data_words(tables),
         clients=_parse_int(summary.meta.get("clients")),
         seed=_parse_int(summary.meta.get("seed")),
         data_seed=_data_seed(tables),
@@ -227,6 +233,39 @@ def _recipe(tables: dict[str, Any]) -> dict[str, str]:
         if table and not hidden:
             recipe[slot] = brief(table)
     return recipe
+
+
+def _part_names(tables: Mapping[str, Any]) -> str:
+    """The names of the parts of a recipe that are not the default, without options.
+
+    >>> _part_names({"solver": {"name": "sgd", "lr": 0.1}, "server": {"name": "add"}})
+    'sgd'
+    """
+    names: dict[str, None] = {}
+    for slot in PARTS:
+        entries = tables.get(slot) or []
+        if not isinstance(entries, list):
+            entries = [entries]
+        for entry in entries:
+            name = brief(entry)
+            if isinstance(entry, Mapping):
+                name = next((str(entry[k]) for k in HEADINGS if k in entry), "")
+            if name and name != DEFAULTS.get(slot):
+                names[name] = None
+    return ", ".join(names)
+
+
+def _data_words(tables: Mapping[str, Any]) -> str:
+    """The source of the data and its partition; the same as `phrase` for other data.
+
+    >>> _data_words({"data": {"source": "digits", "partition": "dirichlet", "alpha": 1}})
+    'digits, dirichlet'
+    """
+    data = tables.get("data", "given in Python")
+    if not isinstance(data, Mapping) or "source" not in data:
+        return phrase(data)
+    named = (data[key] for key in ("source", "partition") if key in data)
+    return ", ".join(map(brief, named))
 
 
 def _progress_words(rounds: int, planned: int | None, eta: float | None) -> str:
