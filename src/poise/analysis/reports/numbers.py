@@ -50,18 +50,18 @@ def with_interval(
 
     >>> with_interval(0.87654, 0.01234), with_interval(0.87654, None), with_interval(23.4567, 1.5)
     ('0.877 ± 0.012', '0.8765', '23.5 ± 1.5')
-    >>> with_interval(1.2e6, 3.0e4, "bytes"), with_interval(0.5, 0.0)
-    ('1.20 MB ± 30.0 kB', '0.5 ± 0')
+    >>> with_interval(1.2e6, 3.0e4, "bytes"), with_interval(2e6, 0.0, "bytes")
+    ('1.20 MB ± 30.0 kB', '2.00 MB ± 0')
     >>> with_interval(0.29875, 1.234, places=3), with_interval(0.3, None, places=3)
     ('0.299 ± 1.2', '0.300')
     """
-    if half_width is None or unit == "bytes" or not math.isfinite(half_width):
-        text = _at_least(mean, places, number(mean, unit), unit=unit)
-        if half_width is None:
-            return text
-        return f"{text} ± {number(half_width, unit)}"
+    text = _at_least(mean, places, number(mean, unit), unit=unit)
+    if half_width is None:
+        return text
     if half_width <= 1e-12 * abs(mean) or half_width == 0:
-        return f"{_at_least(mean, places, number(mean, unit), unit=unit)} ± 0"
+        return f"{text} ± 0"
+    if unit == "bytes" or not math.isfinite(half_width):
+        return f"{text} ± {number(half_width, unit)}"
     digits = 1 - math.floor(math.log10(half_width))
     if digits > MOST_PLACES or half_width >= 1e9:
         return f"{mean:.4g} ± {half_width:.2g}"
