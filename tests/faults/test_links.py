@@ -10,9 +10,11 @@ import pytest
 from faults.support import call, run_into, small
 from poise.core import disk
 from poise.core.errors import LedgerError
+from poise.ledger.store import Ledger
 from poise.training import resume
 
 EXPERIMENT = small(rounds=6)
+KEPT = small(rounds=6, keep='"all"')
 
 
 @pytest.fixture
@@ -90,3 +92,43 @@ def test_a_temporary_name_that_is_taken_is_not_overwritten(
     with pytest.raises(FileExistsError):
         disk.write_files({tmp_path / "model": b"new"})
     assert outside.read_bytes() == b"mine"
+
+
+@pytest.mark.filterwarnings("ignore:.*the run continues from round")
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal"])
+def test_going_back_writes_through_no_link_to_nothing(
+    suffix: str, tmp_path: Path
+) -> None:
+    run = run_into(KEPT, tmp_path / "runs", stop_after=3)
+    outside = tmp_path / "outside"
+    (run / f"ledger.before-1.sqlite{suffix}").symlink_to(outside)
+    (run / "models" / "00000003.safetensors").unlink()
+    outcome = call("resume", run, "--json")
+    assert outcome.code == 0, outcome.err
+    assert not os.path.lexists(outside)
+    assert (run / "ledger.before-2.sqlite").is_file()
+
+
+@pytest.mark.filterwarnings("ignore:.*the run continues from round")
+def test_setting_a_damaged_ledger_aside_writes_through_no_link_to_nothing(
+    tmp_path: Path,
+) -> None:
+    run = run_into(KEPT, tmp_path / "runs", stop_after=3)
+    outside = tmp_path / "outside"
+    (run / "ledger.damaged-1.sqlite").symlink_to(outside)
+    (run / "ledger.sqlite").write_bytes(b"no database")
+    outcome = call("resume", run, "--go-back", "--json")
+    assert outcome.code == 0, outcome.err
+    assert not os.path.lexists(outside)
+    assert (run / "ledger.damaged-1.sqlite").is_symlink()
+    assert (run / "ledger.damaged-2.sqlite").read_bytes() == b"no database"
+
+
+def test_a_copy_of_the_ledger_needs_a_free_name(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (run / "copy.sqlite").symlink_to(outside)
+    ledger = Ledger.open(run, writing=True)
+    with pytest.raises(LedgerError, match="File exists"):
+        ledger.copy_database(run / "copy.sqlite")
+    ledger.close()
+    assert not os.path.lexists(outside)

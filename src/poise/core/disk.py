@@ -42,10 +42,15 @@ def _draft_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}{DRAFT}")
 
 
+def create(path: Path) -> int:
+    """Create a file and return its descriptor; raise where a file or link has the name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.open(path, flags, 0o666)
+
+
 def _write_new(path: Path, content: bytes) -> None:
     """Create a file and flush it to the disk; raise where the name is taken."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+    with os.fdopen(create(path), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

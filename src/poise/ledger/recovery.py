@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 import warnings
@@ -17,7 +18,7 @@ from poise.core.types import InFlight, Record
 from poise.ledger import client_states, models, rows, schema
 from poise.ledger.files import drop_drafts
 from poise.ledger.rows import LedgerEntry
-from poise.ledger.store import DATABASE, MODELS, Ledger
+from poise.ledger.store import DATABASE, MODELS, SUFFIXES, Ledger
 
 if TYPE_CHECKING:
     from poise.core.vectors import Vector
@@ -259,6 +260,14 @@ def _restart_at(
 def _unused_name(path: Path, kind: str) -> Path:
     """Return an unused file name for a ledger that poise sets aside."""
     number = 1
-    while (path / f"ledger.{kind}-{number}.sqlite").exists():
+    while _is_taken(path / f"ledger.{kind}-{number}.sqlite"):
         number += 1
     return path / f"ledger.{kind}-{number}.sqlite"
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether a file of a database has this name; a link counts, even one to nothing."""
+    files = (
+        path.with_name(f"{path.name}{suffix}") for suffix in (*SUFFIXES, "-journal")
+    )
+    return any(os.path.lexists(file) for file in files)

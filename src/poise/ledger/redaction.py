@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.client_names import NAMES, without_names
+from poise.core.disk import create
 from poise.core.errors import LedgerError
 from poise.core.sensitivity import MOVED
 from poise.core.types import Contribution, Floats, Record
@@ -287,6 +288,7 @@ def _write_new(
 ) -> None:
     """Write a new ledger file, flushed to the disk."""
     path.unlink(missing_ok=True)
+    os.close(create(path))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA synchronous = FULL")
         database.execute("BEGIN")

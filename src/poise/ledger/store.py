@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.curvature import Curvature
-from poise.core.disk import flush_folder
+from poise.core.disk import create, flush_folder
 from poise.core.errors import LedgerError, RunTaken
 from poise.core.sensitivity import Psi, recorded_groups
 from poise.core.types import Record
@@ -332,8 +332,9 @@ class Ledger:
             write_whole(self.path / EXPERIMENT, text.encode())
 
     def copy_database(self, aside: Path) -> None:
-        """Copy the database to a new file beside it."""
+        """Copy the database to a new file beside it; raise where the name is taken."""
         with self.guard():
+            os.close(create(aside))  # SQLite would follow a link with this name
             with closing(sqlite3.connect(aside)) as copy:
                 self.database.backup(copy)
             flush_folder(aside.parent)
@@ -359,7 +360,7 @@ class Ledger:
             self.database.close()
             for suffix in SUFFIXES:
                 old = self.path / f"{DATABASE}{suffix}"
-                if old.exists():
+                if os.path.lexists(old):
                     old.rename(aside.with_name(aside.name + suffix))
             flush_folder(self.path)
         self.connect()
