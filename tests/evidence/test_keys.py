@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.support import limited
 from poise.core.errors import InvalidOption, LedgerError
 from poise.evidence import log
+from poise.evidence.countersign import node_keys
 from poise.evidence.envelope import Statement, encoded, seal, unseal
 from poise.evidence.keys import (
     KeyUnusable,
@@ -173,3 +175,33 @@ def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(LedgerError):
         logged(inside, 1)
     assert outside.read_bytes() == b"mine"
+
+
+def test_a_pipe_is_no_public_key(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "own.pub")
+    with limited(5), pytest.raises(KeyUnusable, match="is a pipe"):
+        read_public_key(tmp_path / "own.pub")
+    (tmp_path / "linked.pub").symlink_to("own.pub")
+    with limited(5), pytest.raises(KeyUnusable, match="is a pipe"):
+        read_public_key(tmp_path / "linked.pub")
+
+
+def test_a_pipe_of_the_shell_may_be_a_public_key(tmp_path: Path) -> None:
+    """``--public-key <(poise keys export)``."""
+    key = new_key("default", tmp_path)
+    reading, writing = os.pipe()
+    os.write(writing, key.public.pem)
+    os.close(writing)
+    assert read_public_key(Path(f"/dev/fd/{reading}")) == key.public
+    os.close(reading)
+
+
+def test_the_keys_of_nodes_are_no_pipes(tmp_path: Path) -> None:
+    (tmp_path / "node-3").mkdir()
+    os.mkfifo(tmp_path / "node-3" / "node.pub")
+    with limited(5), pytest.raises(KeyUnusable, match="is a pipe"):
+        node_keys(tmp_path)
+    (tmp_path / "node-3" / "node.pub").unlink()
+    (tmp_path / "node-3" / "node.pub").symlink_to("/dev/zero")
+    with limited(5), pytest.raises(KeyUnusable, match="not the public key"):
+        node_keys(tmp_path)

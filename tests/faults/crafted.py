@@ -28,7 +28,14 @@ def crafted(sample: Path, folder: Path) -> list[Path]:
     return made
 
 
-OUTSIDE = ("secret.txt", "secret.json", "job.json", "log.txt", "out.json")
+OUTSIDE = (
+    "secret.txt",
+    "secret.json",
+    "job.json",
+    "log.txt",
+    "out.json",
+    "request.json",
+)
 
 Craft = Callable[[Path, Path], None]
 
@@ -75,6 +82,17 @@ def pipe(name: str) -> Craft:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).unlink(missing_ok=True)
         os.mkfifo(run / name)
+
+    return craft
+
+
+def endless(name: str) -> Craft:
+    """Put a link to a file that never ends in the place of a file."""
+
+    def craft(run: Path, outside: Path) -> None:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to("/dev/zero")
 
     return craft
 
@@ -205,6 +223,16 @@ CRAFTS: dict[str, Craft] = {
     "pipe-certificate": pipe(f"{BRANCH}/certificate.json"),
     "pipe-model": pipe("models/00000000.safetensors"),
     "pipe-job-lock": pipe("console/jobs/lock"),
+    "pipe-request": pipe(f"{BRANCH}/request.json"),
+    "pipe-branch-ledger": pipe(f"{BRANCH}/ledger.sqlite"),
+    "pipe-branch-model": pipe(f"{BRANCH}/models/00000000.safetensors"),
+    "pipe-nested-request": pipe("x/y/request.json"),
+    "endless-request": endless(f"{BRANCH}/request.json"),
+    "endless-certificate": endless(f"{BRANCH}/certificate.json"),
+    "endless-nested-request": endless("x/y/request.json"),
+    "link-nested-folder": folder_link("x/y"),
+    "odd-nested-request": content("x/y/request.json", '{"node": [0, "first"]}'),
+    "deep-nested-request": content("x/y/request.json", DEEP),
     "view": sql("ALTER TABLE rounds RENAME TO kept", ENDLESS),
     "trigger": sql(
         "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM rounds; END"
@@ -290,4 +318,4 @@ CRAFTS: dict[str, Craft] = {
         "DROP TABLE events", "CREATE VIRTUAL TABLE events USING rtree(id, n, what)"
     ),
 }
-"""Fifty-seven folders: what is wrong with each, by name."""
+"""Sixty-seven folders: what is wrong with each, by name."""

@@ -7,12 +7,14 @@ import io
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from unittest import mock
 
 import numpy as np
@@ -253,3 +255,19 @@ def opened(path: Path) -> Iterator[Run]:
         yield run
     finally:
         run.close()
+
+
+@contextlib.contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Fail the test if the block takes longer, also if it hangs in the system."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -4,18 +4,16 @@ bad folder is a problem of that folder alone."""
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 from faults.crafted import CRAFTS, OUTSIDE, SECRET, crafted
-from faults.support import Outcome, call, opened, provable, run_into
+from faults.support import Outcome, call, limited, opened, provable, run_into
 from poise.core.errors import LedgerError
 from poise.ledger import foreign
 from poise.ledger.limits import LimitedConnection
@@ -51,22 +49,6 @@ def looked_at(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("crafted") / "runs"
     crafted(sample, folder)
     return folder
-
-
-@contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Fail the test if the block takes longer, also if it hangs in the system."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"it took more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def untouched(outside: Path) -> None:
@@ -179,6 +161,7 @@ def commands(run: Path, out: Path) -> list[tuple[object, ...]]:
         ("export", run, "--out", out / "exported"),
         ("unlearn", run, "--clients", "1", "--max-rounds", "2"),
         ("resume", run),
+        ("resume", run, "--rounds", 6),
     ]
 
 
@@ -213,6 +196,28 @@ def test_commands_end_with_one_error(folders: dict[str, Path], tmp_path: Path) -
     for name in QUICK_CRAFTS:
         for arguments in commands(folders[name], tmp_path)[1:6:2]:
             told(arguments)
+    untouched(tmp_path / "outside")
+
+
+NESTED = (
+    "pipe-request",
+    "pipe-branch-ledger",
+    "pipe-branch-model",
+    "pipe-nested-request",
+    "endless-request",
+    "endless-nested-request",
+    "link-nested-folder",
+    "odd-nested-request",
+    "deep-nested-request",
+)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_training_on_reads_no_pipe_and_no_link_in_inner_folders(
+    name: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    outcome = told(("resume", folders[name], "--rounds", 6))
+    assert outcome.code == 0, outcome.err
     untouched(tmp_path / "outside")
 
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from poise.core.disk import flush_folder
 from poise.core.errors import LedgerError
 from poise.evidence.envelope import encoded, plain_json
-from poise.evidence.keys import KeyUnusable
+from poise.evidence.keys import KeyUnusable, read_key_file
 
 FILE = "countersignatures.jsonl"
 KIND = "urn:poise:contribution:v1"
@@ -65,7 +65,7 @@ class NodeKey:
     def read(cls, file: Path) -> NodeKey:
         """Read ``node.pub``."""
         try:
-            content = file.read_bytes()
+            content = read_key_file(file)
             public = serialization.load_ssh_public_key(content)
             blob = base64.b64decode(content.split()[1])
         except (OSError, ValueError, IndexError, UnsupportedAlgorithm) as error:

@@ -135,7 +135,7 @@ def load_key(name: str = DEFAULT, folder: Path | None = None) -> SigningKey:
     """Read a private key; raises where other users can read the file."""
     _check_name(name)
     file = (folder or keys_folder()) / f"{name}.key"
-    content = _content(file)
+    content = read_key_file(file)
     if file.stat().st_mode & 0o077:
         raise KeyUnusable(
             f"{file} is readable by other users", f"run: chmod 600 {file}"
@@ -168,7 +168,7 @@ def signing_key() -> SigningKey:
 
 def read_public_key(file: Path) -> PublicKey:
     """Read a public key from a PEM file, or from a file with its id."""
-    content = _content(file)
+    content = read_key_file(file)
     try:
         text = content.decode().strip()
         if text.startswith(PREFIX):
@@ -185,9 +185,11 @@ def read_public_key(file: Path) -> PublicKey:
     )
 
 
-def _content(file: Path) -> bytes:
-    """Read a key file."""
+def read_key_file(file: Path) -> bytes:
+    """Read a key file; a pipe must be one of the shell's, which somebody writes to."""
     try:
+        if file.is_fifo() and not file.is_relative_to("/dev"):
+            raise KeyUnusable(f"{file} is a pipe", "name the file of a key")
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES)
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -28,6 +27,7 @@ from poise.ledger.files import (
     refuse_link,
     write_whole,
 )
+from poise.ledger.foreign import read_json
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
 from poise.ledger.retention import Retention
@@ -420,10 +420,10 @@ class Ledger:
         requests = [] if self.path is None else self.path.glob(f"*/*/{REQUEST}")
         for file in requests:
             try:
-                branch, version = json.loads(file.read_bytes())["node"]
+                branch, version = read_json(file, below=2)["node"]
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # reading the request reports the damage
-            if branch == 0:
+            if branch == 0 and type(version) is int:
                 versions.append(version)
         return versions
 

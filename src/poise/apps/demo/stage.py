@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from poise.config.experiment import Experiment, load
 from poise.config.presets import DEMO
 from poise.core.errors import LedgerError
 from poise.core.types import Record
+from poise.ledger.files import write_whole
+from poise.ledger.foreign import read_text
 from poise.ledger.store import begun
 from poise.results import Run
 
@@ -121,7 +124,7 @@ def prepare(out: Path) -> None:
         for name in EXPERIMENTS
     }
     for file, text in texts.items():
-        if file.exists() and file.read_text(encoding="utf-8") != text:
+        if os.path.lexists(file) and not _holds(file, text):
             raise LedgerError(
                 f"{file} is not the file that the demo writes",
                 "choose another --out, or move the file away",
@@ -135,4 +138,12 @@ def prepare(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
-        file.write_text(text, encoding="utf-8")
+        write_whole(file, text.encode())
+
+
+def _holds(file: Path, text: str) -> bool:
+    """Whether this is a regular file with this text."""
+    try:
+        return read_text(file) == text
+    except (OSError, ValueError):
+        return False

@@ -20,7 +20,7 @@ from poise.config.sweep_axes import Configuration
 from poise.config.sweep_options import SweepOptions
 from poise.core.errors import InvalidOption, LedgerError
 from poise.ledger.files import drop_drafts, make_folder, write_whole
-from poise.ledger.foreign import read_json
+from poise.ledger.foreign import read_json, read_text
 from poise.ledger.lock import Lock
 from poise.ledger.store import LOCK, begun, has_ledger
 from poise.results import open_run
@@ -118,7 +118,7 @@ class SweepFolder:
             "decisions": [decision.document() for decision in decisions],
         }
         text = json.dumps(document, indent=1, default=str) + "\n"
-        if not self.exists or (self.path / FILE).read_text(encoding="utf-8") != text:
+        if not self.exists or read_text(self.path / FILE) != text:
             write_whole(self.path / FILE, text.encode())
 
     def read(self) -> dict[str, Any]:
