@@ -142,6 +142,12 @@ def test_a_long_audit_is_waited_for_on_its_own_page_only(
             200,
             "this run has no client 99",
         ),
+        (f"/unlearning/{NAME}?method=sifu", 422, "the request names no clients"),
+        (
+            f"/unlearning/{NAME}?method=sifu&clients=%20&heuristic=on",
+            422,
+            "the request names no clients",
+        ),
         (
             f"/unlearning/{NAME}?method=sifu&clients=1&out=/tmp",
             200,

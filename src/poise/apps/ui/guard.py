@@ -188,7 +188,10 @@ def _same_origin(headers: Headers) -> bool:
     if site is not None and site not in ("same-origin", "none"):
         return False
     if origin is not None:
-        return urlsplit(origin).netloc == headers.get("host")
+        try:
+            return urlsplit(origin).netloc == headers.get("host")
+        except ValueError:  # such as http://[
+            return False
     return site == "same-origin" or "cookie" not in headers
 
 

@@ -55,16 +55,20 @@ def unlearning(
     filled |= given
     cost = None
     mistake = ""
+    status = 200
     if given.get("method"):
         try:
             options = views.RequestOptions.from_form(given)
             cost = gather.cost_of(library, name, options)
         except PoiseError as error:
             mistake = str(error)
+            if not given.get("clients", "").strip():
+                status = 422
     nodes = federation.on_nodes(library.read_summary(name).experiment)
     return page(
         request,
         "unlearning.html",
+        status,
         name=name,
         here="/unlearning",
         unlearning=unlearning_data,

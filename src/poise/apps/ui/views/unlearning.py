@@ -115,6 +115,12 @@ class RequestOptions:
 
     def cost(self, run: Run, histories: Histories) -> Preview:
         """The cost of this request; changes nothing, raises the command's errors."""
+        if not self.clients:
+            raise InvalidOption(
+                "the request names no clients",
+                "add the clients to unlearn, for example clients=3,7",
+                where=("clients",),
+            )
         for number in re.findall(
             r"\d+", self.clients
         ):  # before expanding a range of clients
