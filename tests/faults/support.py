@@ -18,6 +18,7 @@ from types import FrameType
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from poise.apps.cli import main
 from poise.apps.experiments.runner import run_experiment
@@ -259,10 +260,14 @@ def opened(path: Path) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """Fail the test if the block takes longer, also if it hangs in the system."""
+    """Fail the test if the block takes longer, also if it hangs in the system.
+
+    poise reports an `AssertionError` as an unreadable run; it does not catch the
+    failure of a test.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"it took more than {seconds} s")
+        pytest.fail(f"it took more than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
