@@ -159,10 +159,11 @@ class Command:
     def alive(self) -> bool:
         return self._process.is_alive()
 
-    def kill(self) -> None:
-        """``kill -9``, and wait until the process is gone."""
+    def kill(self) -> bool:
+        """``kill -9``, wait until the process is gone, and return whether it was alive."""
         self._process.kill()
         self._process.join()
+        return self._process.exitcode == -signal.SIGKILL
 
     def wait(self) -> Outcome:
         self._process.join(timeout=120)

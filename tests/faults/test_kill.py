@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -35,12 +36,54 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {keep: run_into(experiment(keep), where / keep) for keep in RULES}
 
 
-def killed(command: Command, run: Path, at: int, delay: float = 0.0) -> None:
-    """Kill a command some time after its run reached a round (0: after its folder appeared)."""
-    while command.alive and not (rounds_on_disk(run) >= at if at else run.exists()):
-        time.sleep(0.0005)
-    time.sleep(delay)
-    command.kill()
+ATTEMPTS = 8
+"""How often a test tries to kill a process before it ends by itself."""
+
+
+def killed(
+    start: Callable[[], Command],
+    run: Path,
+    at: int,
+    *,
+    delay: float = 0.0,
+    least: int = 0,
+    changes: Path | None = None,
+) -> None:
+    """Kill a command some time after its run reached a round.
+
+    Where the command ended before that, begin again and kill it sooner.
+
+    Args:
+        start: starts the command.
+        run: the run folder that the command writes.
+        at: the round; 0 is the time when the folder appears.
+        delay: seconds to wait then.
+        least: the first round at which the command may be killed.
+        changes: the folder to restore before the command begins again, by default the run.
+    """
+    folder = changes or run
+    before = folder.with_name(f"before-{folder.name}")
+    if folder.exists():
+        shutil.copytree(folder, before)
+    for attempt in range(ATTEMPTS):
+        command = start()
+        while command.alive and not has_reached(run, max(at >> attempt, least)):
+            time.sleep(0.0005)
+        time.sleep(delay / 2**attempt)
+        if command.kill():
+            shutil.rmtree(before, ignore_errors=True)
+            return
+        shutil.rmtree(folder)
+        if before.exists():
+            shutil.copytree(before, folder)
+    pytest.fail(f"the command ended before it was killed, {ATTEMPTS} times")
+
+
+def has_reached(run: Path, at: int) -> bool:
+    """Whether a run has recorded a round; 0 only needs its folder."""
+    if at:
+        return rounds_on_disk(run) >= at
+    return run.exists()
 
 
 def rounds_on_disk(run: Path) -> int:
@@ -78,16 +121,17 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(
     run = tmp_path / "out" / "seed-0"
     start = partial(Command, tmp_path, "run", file, "--out", tmp_path / "out")
     if number % 5 == 3:  # in its very first moments
-        killed(start(), run, 0, draw.uniform(0, 0.03))
+        killed(start, run, 0, delay=draw.uniform(0, 0.03))
     else:
-        killed(start(), run, draw.randrange(1, ROUNDS - 20), draw.uniform(0, 0.01))
+        at = draw.randrange(1, ROUNDS - 20)
+        killed(start, run, at, delay=draw.uniform(0, 0.01))
     for _ in range(killed_resumes(number)):
         if (run / "experiment.toml").exists():
             killed(
-                Command(tmp_path, "resume", run),
+                partial(Command, tmp_path, "resume", run),
                 run,
                 draw.randrange(ROUNDS - 10),
-                draw.uniform(0, 0.2),
+                delay=draw.uniform(0, 0.2),
             )
     finish = (
         Command(tmp_path, "resume", run)
@@ -107,13 +151,15 @@ def test_kills_one_after_the_other_lose_nothing(
     file.write_text(experiment("unlearnable"))
     run = tmp_path / "out" / "seed-0"
     recorded = 0
-    killed(Command(tmp_path, "run", file, "--out", tmp_path / "out"), run, 1)
+    start = partial(Command, tmp_path, "run", file, "--out", tmp_path / "out")
+    killed(start, run, 1, least=1)
     for _ in range(3):
         with opened(run) as before:
             assert recorded < before.rounds < ROUNDS, "no recorded round is lost"
             recorded = before.rounds
             before.verify()
-        killed(Command(tmp_path, "resume", run), run, recorded + 1)
+        again = partial(Command, tmp_path, "resume", run)
+        killed(again, run, recorded + 1, least=recorded + 1)
     assert call("resume", run, "--json").code == 0
     same(run, uninterrupted["unlearnable"])
 
@@ -152,13 +198,19 @@ def test_killed_readers_change_nothing_and_leave_no_half_page(
     if number % 2:
         pytest.importorskip("tensorboard")
         arguments = ("export", run, "--tensorboard", tmp_path / "board")
-    command = Command(tmp_path, *arguments)
-    time.sleep(random.Random(number).uniform(0.05, 2.5))
-    command.kill()
+    delay = random.Random(number).uniform(0.05, 2.5)
+    while not killed_after(delay, Command(tmp_path, *arguments)):
+        delay /= 2  # the command was over
     assert files_of(run) == before
     assert not page.exists() or page.read_text().rstrip().endswith("</html>")
     with opened(run) as kept:
         kept.verify()
+
+
+def killed_after(delay: float, command: Command) -> bool:
+    """Whether a command was alive after this time, when it was killed."""
+    time.sleep(delay)
+    return command.kill()
 
 
 def files_of(run: Path) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import pytest
 from faults.support import Command, Outcome, call, run_into
 from parameters import thorough_except
 from poise.core import disk
-from poise.ledger import lock
+from poise.ledger import lock, store
 from poise.ledger.limits import LimitedConnection
 
 EXPERIMENT = """\
@@ -49,6 +50,13 @@ keep = "unlearnable"
 """
 ASKED = ("--clients", "1", "--target", "2", "--min-rounds", "2", "--max-rounds", "6")
 PLACES = 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_round_written() -> Iterator[None]:
+    """Write every round at once: the number of writes does not depend on the time."""
+    with mock.patch.object(store, "GROUPED", 0.0):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +194,20 @@ def places(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bool
     return found
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_the_number_of_writes_does_not_depend_on_time(
+    seconds: float, trained: Path, places: dict[bool, Any], tmp_path: Path
+) -> None:
+    """Between any two looks at the clock, no time passes, or a second."""
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    ticks = itertools.count(0.0, seconds)
+    writes = Writes(0, lambda: None)
+    with counting(writes), mock.patch.object(store, "time") as clock:
+        clock.monotonic = lambda: next(ticks)
+        assert asked(run).code == 0
+    assert writes.count == places[False][-1]
+
+
 def die() -> None:
     os._exit(9)  # like kill -9: nothing is flushed, closed or released
 
@@ -261,5 +283,5 @@ def test_a_killed_process_leaves_no_lock(trained: Path, tmp_path: Path) -> None:
     command = Command(tmp_path, "unlearn", run, *ASKED, "--json")
     while command.alive and not (run / "unlearning" / "001").exists():
         pass
-    command.kill()
+    assert command.kill()
     assert asked(run).code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,8 @@ def test_a_killed_request_is_finished_by_asking_again(
     shutil.copytree(trained, run)
     shutil.copytree(trained, whole)
     assert call("unlearn", whole, *ASKED).code == 0
-    killed(Command(tmp_path, "unlearn", run, *ASKED), run / "unlearning" / "001", at)
+    start = partial(Command, tmp_path, "unlearn", run, *ASKED)
+    killed(start, run / "unlearning" / "001", at, changes=run)
     again = Command(tmp_path, "unlearn", run, *ASKED).wait()
     assert again.code == 0, again.err
     branches = [poise.open_run(where / "unlearning" / "001") for where in (run, whole)]
