@@ -18,6 +18,7 @@ import poise
 from faults.support import files
 from poise import samplers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, PoiseError
+from poise.ledger.limits import LimitedConnection
 from poise.training import resume
 from poise.unlearning import fulfilment, verify
 
@@ -391,6 +392,41 @@ def test_a_reader_of_the_branch_does_not_harm_its_certificate(
     for reader in readers:
         reader.close()
     assert verify(str(done.path))
+
+
+class FullDisk(LimitedConnection):
+    """A connection that has no space to merge the log of a ledger."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        if "wal_checkpoint" in arguments[0]:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return super().execute(*arguments)
+
+
+def test_a_full_disk_is_not_taken_for_a_reader(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that is idle keeps SQLite from merging the log by itself."""
+    connect = sqlite3.connect
+    readers: list[sqlite3.Connection] = []
+
+    def look(record: Any) -> None:
+        if not readers:
+            readers.append(connect(run / "unlearning" / "001" / "ledger.sqlite"))
+            readers[0].execute("SELECT * FROM rounds").fetchall()
+
+    def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        return connect(*arguments, **{**options, "factory": FullDisk})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", full)
+        with pytest.raises(LedgerError, match="disk I/O error") as failure:
+            poise.unlearn(run, [1], callbacks=[look], **SHORT)
+    assert "free some space, then repeat the unlearning request" in str(failure.value)
+    readers[0].close()
+    assert verify(str(poise.unlearn(run, [1], **SHORT).path))
 
 
 def test_a_reader_in_the_middle_of_a_query_is_waited_for(run: Path) -> None:

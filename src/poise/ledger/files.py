@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,15 +58,23 @@ def write_failure(path: Path, error: OSError) -> LedgerError:
 
 def hint(path: Path | None, error: Exception) -> str:
     """Return what to do about a failure of the disk or the database."""
-    full = no_room(error) or "full" in str(error) or _disk_is_full(path)
-    remedy = "free some space" if full else "remove the cause"
+    remedy = "remove the cause"
+    if is_full(path, error):
+        remedy = "free some space"
     if path is not None and _of_request(path):
         return f"{remedy}, then repeat the unlearning request"
     return f"{remedy}, then `poise resume` the run"
 
 
+def is_full(path: Path | None, error: Exception) -> bool:
+    """Whether a failure to write a file is that of a full disk."""
+    return no_room(error) or "full" in str(error) or _disk_is_full(path)
+
+
 def no_room(error: Exception) -> bool:
     """Whether an error is that of a full disk or a used-up quota."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -24,7 +24,7 @@ from poise.core.errors import LedgerError
 from poise.core.sensitivity import MOVED
 from poise.core.types import Contribution, Floats, Record
 from poise.ledger import models, rows, schema
-from poise.ledger.files import hint
+from poise.ledger.files import hint, is_full
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore
 from poise.ledger.recovery import good_entries
@@ -158,8 +158,10 @@ def _opened(folder: Path) -> sqlite3.Connection:
 def _merge_log(folder: Path) -> None:
     """Merge SQLite's log; a log beside the new file would bring old rows back."""
     with closing(sqlite3.connect(folder / DATABASE)) as connection:
-        schema.merge_log(connection)
+        failure = schema.merge_log(connection)
     log = folder / f"{DATABASE}-wal"
+    if failure is not None and is_full(log, failure):
+        raise failure
     if log.exists() and log.stat().st_size:
         raise LedgerError(
             f"another program is reading {folder}",

@@ -114,13 +114,18 @@ def write_ahead(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def merge_log(connection: sqlite3.Connection) -> None:
-    """Merge the log into the file, which closing does not do while others read the run."""
+def merge_log(connection: sqlite3.Connection) -> sqlite3.Error | None:
+    """Merge the log into the file, which closing does not do while others read the run.
+
+    Return the error of a full disk, or of a damaged or closed database: the log keeps
+    all rounds.
+    """
     try:
         connection.execute("PRAGMA busy_timeout = 1000")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except sqlite3.Error:
-        return  # a full disk, or a damaged or closed database: the log keeps all rounds
+    except sqlite3.Error as error:
+        return error
+    return None
 
 
 def is_damage(error: sqlite3.Error) -> bool:

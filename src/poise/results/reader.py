@@ -15,6 +15,7 @@ from poise.core.errors import LedgerError
 from poise.core.sensitivity import Group, recorded_groups
 from poise.core.types import Floats, Record
 from poise.ledger import rows, schema
+from poise.ledger.files import is_full
 from poise.ledger.foreign import check_meta, read_text, readable
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, Ledger, has_experiment
@@ -191,8 +192,10 @@ class LedgerReader:
             return
         with self._ledger.guard():
             connection = sqlite3.connect(self.path / DATABASE)
-            schema.merge_log(connection)
+            failure = schema.merge_log(connection)
             connection.close()
+            if failure is not None and is_full(log, failure):
+                raise failure
 
     def note(self, key: str, value: object) -> None:
         """Record metadata of a run that has ended."""
