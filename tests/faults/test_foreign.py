@@ -15,7 +15,7 @@ import pytest
 from faults.crafted import CRAFTS, OUTSIDE, SECRET, crafted
 from faults.support import Outcome, call, limited, opened, provable, run_into
 from poise.core.errors import LedgerError
-from poise.ledger import foreign
+from poise.ledger import foreign, schema
 from poise.ledger.limits import LimitedConnection
 from poise.ledger.summary import read_summary
 
@@ -304,6 +304,35 @@ def test_long_statements_on_sound_ledgers_are_not_ended(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
             connection.execute(endless + "SELECT max(n) FROM e").fetchone()
         assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+FUNCTIONS_RUN = [
+    "CREATE TABLE t (n, at DEFAULT (spy()))",
+    "CREATE TABLE t (n CHECK (spy()))",
+    "CREATE TABLE t (n); CREATE INDEX i ON t (n, spy())",
+]
+
+
+@pytest.mark.parametrize("statements", FUNCTIONS_RUN)
+def test_the_schema_of_a_database_runs_no_function(
+    statements: str, tmp_path: Path
+) -> None:
+    calls: list[None] = []
+
+    def spy(connection: sqlite3.Connection) -> None:
+        connection.create_function(
+            "spy", 0, lambda: calls.append(None) or 1, deterministic=True
+        )
+
+    file = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(file)) as maker:
+        spy(maker)
+        maker.executescript(statements)
+    with closing(schema.connect(file, writing=True)) as connection:
+        spy(connection)
+        with pytest.raises(sqlite3.DatabaseError, match="unsafe use of spy"):
+            connection.execute("INSERT INTO t (n) VALUES (1)")
+    assert not calls
 
 
 def ten_bytes(path: Path) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 from faults.support import call, run_into, small
 from poise.core import disk
 from poise.core.errors import LedgerError
+from poise.ledger import lock
 from poise.ledger.store import Ledger
 from poise.training import resume
 
@@ -66,6 +67,42 @@ def test_a_pipe_in_place_of_the_lock_is_refused_at_once(run: Path) -> None:
     outcome = call("resume", run, "--json")
     assert outcome.code == 1
     assert str(run / "lock") in outcome.err
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_that_replaces_the_lock_meanwhile_is_not_followed(
+    exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It appears after the check for links."""
+    outside = tmp_path / "outside"
+    if exists:
+        outside.write_bytes(b"mine")
+    monkeypatch.setattr(lock, "refuse_link", lambda path: None)
+    (tmp_path / "lock").symlink_to(outside)
+    with pytest.raises(LedgerError, match="lock"):
+        lock.Lock(tmp_path / "lock").acquire()
+    assert outside.exists() == exists
+    if exists:
+        assert outside.read_bytes() == b"mine"
+
+
+def test_a_link_to_the_lock_of_a_living_process_is_no_lock(tmp_path: Path) -> None:
+    one = lock.Lock(tmp_path / "outside")
+    one.acquire()
+    (tmp_path / "lock").symlink_to(tmp_path / "outside")
+    assert lock.held(tmp_path / "outside")
+    assert not lock.held(tmp_path / "lock")
+    one.release()
+
+
+@pytest.mark.parametrize("where", [".", "models"])
+def test_a_folder_with_the_name_of_a_draft_is_left_alone(run: Path, where: str) -> None:
+    folder = run / where / ".x.part"
+    folder.mkdir()
+    (run / where / ".z.part").write_bytes(b"half a file")
+    resume(run).close()
+    assert folder.is_dir()
+    assert not (run / where / ".z.part").exists()
 
 
 def test_a_link_with_the_name_of_a_file_is_replaced_and_not_followed(

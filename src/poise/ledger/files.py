@@ -39,7 +39,8 @@ def make_folder(folder: Path) -> None:
 def drop_drafts(folder: Path) -> None:
     """Delete the temporary files that killed processes left in a folder."""
     for draft in folder.glob(f"*{disk.DRAFT}"):
-        draft.unlink(missing_ok=True)
+        if not draft.is_symlink() and draft.is_file():
+            draft.unlink(missing_ok=True)
 
 
 def refuse_link(path: Path) -> None:
