@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.support import call, provable, run_into, small
+from faults.support import call, files, provable, run_into, small
 from poise.config.unlearn_request import parse_clients
 from poise.core.errors import InvalidOption
 
@@ -165,3 +165,22 @@ def test_erase_after_a_request_finishes_later(run: Path) -> None:
     assert len(list((run / "models").iterdir())) > 1
     assert call(*asked, "--erase").code == 0
     assert len(list((run / "models").iterdir())) == 1
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file, without those with which SQLite reads a ledger."""
+    found = files(folder)
+    return {n: found[n] for n in found if not n.endswith(("-shm", "-wal"))}
+
+
+@pytest.mark.parametrize("fulfilled", [False, True])
+def test_a_plan_with_erase_changes_nothing(run: Path, fulfilled: bool) -> None:
+    asked = ("unlearn", run, "--clients", "1", *FAST, "--method", "scratch")
+    if fulfilled:
+        assert call(*asked).code == 0
+    before = content(run)
+    planned = call(*asked, "--plan", "--erase")
+    assert planned.code == 0, planned.err
+    assert "nothing was erased" in planned.err
+    assert content(run) == before
+    assert ("--erase would delete models/" in planned.err) == fulfilled

@@ -7,6 +7,7 @@ that dies leaves a plan that the same command finishes. The new certificate come
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,28 @@ def erase(
             draft.unlink()  # of a process that died
         (folder / PLAN).unlink()
         return again
+
+
+def erasable(run: Run | str | Path, out: str | Path | None = None) -> list[str]:
+    """Return the files that `erase` would delete, relative to the run; changes nothing.
+
+    Empty where the traces were erased before. Raises where `erase` would refuse.
+    """
+    histories = _histories(run, out)
+    newest = histories.finished[-1].request
+    folder = histories.branch_folder(newest.index)
+    assert folder is not None
+    if read(folder / CERTIFICATE).get("erasure") is not None:
+        return []
+    require_erasable(histories, newest)
+    assert histories.root.path is not None
+    found = []
+    for s, redaction in enumerate(redactions(histories)):
+        run_folder = histories.run(s).path
+        assert run_folder is not None
+        files = (*surplus_files(run_folder, redaction), *pages(histories.run(s)))
+        found += [os.path.relpath(file, histories.root.path) for file in files]
+    return found
 
 
 def finish_erasure(run: str | Path, out: str | Path | None = None) -> bool:
@@ -211,4 +234,4 @@ def _certify(
     return again
 
 
-__all__ = ["erase", "finish_erasure"]
+__all__ = ["erasable", "erase", "finish_erasure"]

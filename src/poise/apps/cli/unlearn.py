@@ -23,8 +23,8 @@ from poise.ledger.store import begun
 from poise.results import open_run
 from poise.training import experiment_of, use_code
 from poise.unlearning.cost_preview import Preview, declared_by, preview
+from poise.unlearning.erasure import erasable, finish_erasure
 from poise.unlearning.erasure import erase as erase_run
-from poise.unlearning.erasure import finish_erasure
 from poise.unlearning.fulfilment import Unlearned, fulfil, fulfilled
 from poise.unlearning.histories import Histories
 from poise.unlearning.named_clients import trained_clients
@@ -42,7 +42,7 @@ def run_request(
     """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given.
 
     A refused request prints only its error. A request that was made before shows its
-    certificate.
+    certificate. With ``plan``, nothing is changed.
     """
     options = with_numbers(path, options)
     request = UnlearnRequest.of(options, declared_by(path))
@@ -51,20 +51,39 @@ def run_request(
     if to is not None:
         command = f"poise deploy unlearn {path} --to {to}"
     command = f"{command} --clients {options['clients']} …"
+    if plan:
+        _show_plan(path, request, erase=erase, json=json)
+        return
     if erase and finish_erasure(path, out):
         remark("finished the erasure that an interrupted command began")
     unlearned = fulfilled(path, request)
     if unlearned is None:
         use_code(experiment_of(open_run(path)))
         cost = _cost(path, request)
-        if plan:
-            _show_cost(cost, json)
-            return
         sentence = "" if json else _cost_sentence(cost, request)
         unlearned = _retrain(path, request, to=to, sentence=sentence)
     if erase and unlearned.certificate:
         unlearned = _erased(unlearned, path, out=out, to=to)
-    _show_result(unlearned, path, out=out, command=command, json=json)
+    if not unlearned.certificate:
+        _show_stopped(unlearned, command=command, json=json)
+        return
+    _show_result(unlearned, page=_write_page(path, out), json=json)
+
+
+def _show_plan(path: Path, request: UnlearnRequest, *, erase: bool, json: bool) -> None:
+    """Show what a request would do, or its certificate if it was made before."""
+    unlearned = fulfilled(path, request)
+    if unlearned is None:
+        use_code(experiment_of(open_run(path)))
+        _show_cost(_cost(path, request), json)
+    else:
+        _show_result(unlearned, page=None, json=json)
+    if not erase:
+        return
+    remark("--plan: nothing was erased")
+    if unlearned is not None:
+        for file in erasable(path, request.out):
+            remark(f"--erase would delete {file}")
 
 
 def with_numbers(path: Path, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -159,31 +178,31 @@ def _cost_table(cost: Preview) -> Table:
     return table
 
 
-def _show_result(
-    unlearned: Unlearned, path: Path, out: Path | None, command: str, json: bool
-) -> None:
-    if not unlearned.certificate:
-        remark(
-            f"stopped after {unlearned.rounds} rounds; to continue, repeat the command with the "
-            f"same options: {command}"
-        )
-        if json:
-            print_json(
-                {
-                    "path": str(unlearned.run.path),
-                    "rounds": unlearned.rounds,
-                    "finished": False,
-                }
-            )
-        return
-    page = _write_page(path, out)
+def _show_stopped(unlearned: Unlearned, *, command: str, json: bool) -> None:
+    remark(
+        f"stopped after {unlearned.rounds} rounds; to continue, repeat the command with the "
+        f"same options: {command}"
+    )
     if json:
-        paths = {"path": str(unlearned.path), "page": str(page)}
+        print_json(
+            {
+                "path": str(unlearned.run.path),
+                "rounds": unlearned.rounds,
+                "finished": False,
+            }
+        )
+
+
+def _show_result(unlearned: Unlearned, *, page: Path | None, json: bool) -> None:
+    """Show a certificate, and where it and the page, if any, are."""
+    written = {"path": unlearned.path, "page": page}
+    paths = {name: str(place) for name, place in written.items() if place is not None}
+    if json:
         print_json({**unlearned.certificate, **paths, "finished": True})
         return
     console.print(_result_table(unlearned.certificate))
-    for written in (unlearned.path, page):
-        console.print(str(written), markup=False, highlight=False, soft_wrap=True)
+    for place in paths.values():
+        console.print(place, markup=False, highlight=False, soft_wrap=True)
 
 
 def _write_page(path: Path, out: Path | None) -> Path:
