@@ -17,8 +17,8 @@ import pytest
 
 import poise
 from poise import samplers, solvers
-from poise.core.errors import IncompatibleParts, LedgerError
-from poise.unlearning import erase, verify
+from poise.core.errors import IncompatibleParts, LedgerError, RunLocked
+from poise.unlearning import erase, erasure, verify
 
 CLIENT = 1
 QUICK: dict[str, Any] = {
@@ -312,3 +312,71 @@ def test_a_request_during_an_unfinished_erasure_is_refused(run: Path) -> None:
     (run / "unlearning" / "001" / "erasure.json").write_text("{}")
     with pytest.raises(LedgerError, match="is not finished"):
         poise.unlearn(run, [3], sigma=0.03, **QUICK)
+
+
+def without_last_signature(run: Path) -> None:
+    """What a kill leaves: the end of the training is in the ledger, but not signed."""
+    log = run / "evidence.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def test_rounds_that_nobody_signed_are_signed_before_they_are_erased(
+    run: Path,
+) -> None:
+    fed = poise.federation("digits", "dirichlet", clients=5, alpha=0.5, samples=200)
+    poise.resume(run, federation=fed, rounds=8).close()
+    without_last_signature(run)
+    erase(run)
+    checks = verify(certificate(run))
+    assert any("before it is the one signed" in check.label for check in checks)
+
+
+def test_a_training_with_other_digests_than_signed_is_not_erased(run: Path) -> None:
+    """The rounds that were signed after the certificate are gone."""
+    fed = poise.federation("digits", "dirichlet", clients=5, alpha=0.5, samples=200)
+    files = [run / name for name in ("ledger.sqlite", "experiment.toml")]
+    before = [file.read_bytes() for file in files]
+    poise.resume(run, federation=fed, rounds=8).close()
+    for file, content in zip(files, before, strict=True):
+        file.write_bytes(content)
+    kept = sorted(run.rglob("*"))
+    with pytest.raises(LedgerError, match="nothing was erased"):
+        erase(run)
+    assert set(kept) <= set(run.rglob("*"))
+
+
+def test_a_training_that_grows_during_the_erasure_is_left_alone(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resume starts after the plan was written, where locks do not work."""
+    fed = poise.federation("digits", "dirichlet", clients=5, alpha=0.5, samples=200)
+    delete = erasure._delete
+
+    def delete_later(*arguments: Any) -> None:
+        (run / "lock").unlink()
+        poise.resume(run, federation=fed, rounds=8).close()
+        delete(*arguments)
+
+    monkeypatch.setattr(erasure, "_delete", delete_later)
+    with pytest.raises(LedgerError, match="changed after its digest was signed"):
+        erase(run)
+    assert (run / "models" / "00000006.safetensors").exists()
+    monkeypatch.undo()
+    erase(run)
+    verify(certificate(run))
+
+
+def test_no_process_can_resume_during_the_erasure(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = poise.federation("digits", "dirichlet", clients=5, alpha=0.5, samples=200)
+    delete = erasure._delete
+
+    def delete_later(*arguments: Any) -> None:
+        with pytest.raises(RunLocked):
+            poise.resume(run, federation=fed, rounds=8)
+        delete(*arguments)
+
+    monkeypatch.setattr(erasure, "_delete", delete_later)
+    erase(run)
+    verify(certificate(run))

@@ -31,8 +31,8 @@ class Entry:
     """One signed entry.
 
     Args:
-        event: ``checkpoint``, ``begun``, ``ended``, ``erased`` for digests of runs,
-            ``certificate`` for certificates.
+        event: ``checkpoint``, ``begun``, ``ended``, ``erasing``, ``erased`` for digests
+            of runs, ``certificate`` for certificates.
         subject: the name of the thing that the entry is about.
         digest: its hash: the digest of the ledger, or of a signed certificate.
         serial: the number of the entry, from 1.

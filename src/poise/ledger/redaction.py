@@ -25,16 +25,17 @@ from poise.core.sensitivity import MOVED
 from poise.core.types import Contribution, Floats, Record
 from poise.ledger import models, rows, schema
 from poise.ledger.files import hint, is_full
-from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore
 from poise.ledger.recovery import good_entries
 from poise.ledger.rows import Hashes, LedgerEntry
-from poise.ledger.store import DATABASE, LOCK, MODELS, Ledger
+from poise.ledger.store import DATABASE, MODELS, Ledger
 
 ERASED = "erased"
 """The metadata of a ledger that was shortened: the request that asked for it."""
 
 NEW = f"{DATABASE}.erasing"
+"""The file in which a redaction writes the new ledger."""
+
 DESCRIPTIONS = ("label_counts", "trait/")
 """Beginnings of the names of arrays that describe clients' data, one row per client."""
 
@@ -114,19 +115,28 @@ def _update_trace(
     return ""
 
 
-def redact(folder: Path, redaction: Redaction, request: int) -> str:
+def redact(folder: Path, redaction: Redaction, request: int, before: str) -> str:
     """Erase the clients from a run, and return its new digest.
 
-    A redaction that was interrupted continues when it is repeated.
+    A redaction that was interrupted continues when it is repeated. The caller holds the
+    lock of the run.
+
+    Args:
+        folder: the run folder.
+        redaction: what to erase.
+        request: the number of the request that asks for it.
+        before: the digest that the run must still have; `redact` raises if it has not,
+            and changes nothing.
     """
-    lock = Lock(folder / LOCK)
-    lock.acquire()
     try:
         _merge_log(folder)
         with closing(_opened(folder)) as database:
             meta = dict(database.execute("SELECT key, value FROM meta"))
             arrays = _blank_arrays(_arrays(database), redaction)
-            entries = good_entries(database)[0][: redaction.rounds]
+            entries = good_entries(database)[0]
+        if meta.get(ERASED) != str(request):
+            _require_digest(folder, entries, before)
+        entries = entries[: redaction.rounds]
         clean = _chained(_clean_entries(folder, entries, redaction))
         meta |= {"schema": str(schema.VERSION), ERASED: str(request)}
         if NAMES in meta:
@@ -141,13 +151,24 @@ def redact(folder: Path, redaction: Redaction, request: int) -> str:
             file.unlink()
         for place in (folder, folder / MODELS):
             _flush(place)
-        return clean[-1].digest if clean else rows.GENESIS
+        return _last_digest(clean)
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(
             f"cannot erase from {folder}: {error}", hint(folder / DATABASE, error)
         ) from error
-    finally:
-        lock.release()
+
+
+def _require_digest(folder: Path, entries: Sequence[LedgerEntry], digest: str) -> None:
+    """Raise where a ledger is not the one whose digest was signed."""
+    if _last_digest(entries) != digest:
+        raise LedgerError(
+            f"{folder} changed after its digest was signed: another process writes it",
+            "stop that process, then repeat the request with --erase",
+        )
+
+
+def _last_digest(entries: Sequence[LedgerEntry]) -> str:
+    return entries[-1].digest if entries else rows.GENESIS
 
 
 def _opened(folder: Path) -> sqlite3.Connection:
@@ -318,4 +339,4 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-__all__ = ["ERASED", "Redaction", "redact", "remaining_trace", "surplus_files"]
+__all__ = ["ERASED", "NEW", "Redaction", "redact", "remaining_trace", "surplus_files"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from poise.evidence.digests import sign_digest
 from poise.evidence.keys import signing_key
 from poise.ledger.files import REQUEST, write_whole
 from poise.ledger.foreign import read_json
-from poise.ledger.redaction import redact, surplus_files
+from poise.ledger.lock import Lock
+from poise.ledger.redaction import ERASED, NEW, redact, surplus_files
+from poise.ledger.store import LOCK
 from poise.results import Run, open_run
 from poise.unlearning.certificate import FORMAT, digest_of, file_hash, read
-from poise.unlearning.erasure_checks import PLAN, pages, redactions, remaining
+from poise.unlearning.erasure_checks import PLAN, name_of, pages, redactions, remaining
 from poise.unlearning.histories import (
     CERTIFICATE,
     FOLDER,
@@ -31,11 +34,13 @@ from poise.unlearning.histories import (
 )
 from poise.unlearning.request import Request
 from poise.unlearning.shards import holds_shards
-from poise.unlearning.signed import anchor_of, issue, subjects_of
+from poise.unlearning.signed import anchor_of, anchored_check, issue, subjects_of
 from poise.unlearning.unaltered import require_as_certified, require_at_rest
 from poise.unlearning.verification import grounds_again, made_again
 
 METHODS = ("sifu", "scratch", "exact")
+ERASING = "erasing"
+"""The event of the digest that a run had before its erasure."""
 
 
 def erase(
@@ -70,12 +75,16 @@ def erase(
         if document.get("erasure") is not None and not pending:
             return document
         require_erasable(histories, newest)
-        if not pending:
-            require_as_certified(histories)
-            plan = _plan(histories, nodes)
+        with _locked_runs(histories):
+            histories = _histories(run, out)  # as the last writer left them
+            begun = None
+            if pending:
+                begun = _read_plan(folder / PLAN)
+            else:
+                require_as_certified(histories)
+            plan = _plan(histories, begun, nodes)
             write_whole(folder / PLAN, json.dumps(plan, indent=1).encode())
-        plan = _read_plan(folder / PLAN)
-        _delete(histories, newest)
+            _delete(histories, newest, plan)
         again = _certify(_histories(run, out), document, plan)
         for draft in folder.parent.glob(f"**/.*{DRAFT}"):
             draft.unlink()  # of a process that died
@@ -156,28 +165,81 @@ def _histories(run: Run | str | Path, out: str | Path | None) -> Histories:
     return histories
 
 
-def _plan(histories: Histories, nodes: Sequence[str]) -> dict[str, Any]:
-    """Return what the runs had before the erasure, and the files that it deletes."""
+@contextmanager
+def _locked_runs(histories: Histories) -> Iterator[None]:
+    """Lock the runs that an erasure rewrites, so that no other process adds a round."""
+    with ExitStack() as locks:
+        for s in range(len(redactions(histories))):
+            folder = histories.run(s).path
+            assert folder is not None
+            lock = Lock(folder / LOCK)
+            lock.acquire()
+            locks.callback(lock.release)
+        yield
+
+
+def _plan(
+    histories: Histories, begun: Mapping[str, Any] | None, nodes: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the runs had before the erasure, and the files that it deletes.
+
+    The plan of an interrupted erasure, ``begun``, is followed for what is gone by now;
+    the runs say the rest.
+    """
     before = []
-    erased = []
+    files: dict[tuple[int, str], dict[str, Any]] = {}
+    if begun is not None:
+        files = {(item["run"], item["file"]): item for item in begun["erased"]}
+        nodes = list(dict.fromkeys([*begun["nodes"], *nodes]))
     for s, redaction in enumerate(redactions(histories)):
+        before.append(_state_before(histories, s, begun))
         run = histories.run(s)
         assert run.path is not None
-        before.append({"rounds": run.rounds, "digest": run.digest})
         for file in (*surplus_files(run.path, redaction), *pages(run)):
-            erased.append(
-                {
-                    "run": s,
-                    "file": str(file.relative_to(run.path)),
-                    "sha256": file_hash(file) if file.is_file() else None,
-                }
-            )
+            if file.name == NEW:  # what an interrupted erasure wrote itself
+                continue
+            name = str(file.relative_to(run.path))
+            digest = file_hash(file) if file.is_file() else None
+            files[s, name] = {"run": s, "file": name, "sha256": digest}
     return {
         "clients": histories.unlearned,
         "before": before,
-        "erased": erased,
+        "erased": list(files.values()),
         "nodes": list(nodes),
     }
+
+
+def _state_before(
+    histories: Histories, s: int, begun: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the rounds and the digest that a run had before the erasure."""
+    run = histories.run(s)
+    newest = histories.finished[-1].request
+    if begun is not None and run.meta.get(ERASED) == str(newest.index):
+        state: dict[str, Any] = begun["before"][s]
+        return state
+    return _signed_state(histories, s)
+
+
+def _signed_state(histories: Histories, s: int) -> dict[str, Any]:
+    """Sign the digest of a run before anything of it is deleted, and return it.
+
+    A training that was killed has rounds that nobody signed yet. Raises where the run
+    is not the one whose digests were signed.
+    """
+    run = histories.run(s)
+    assert run.path is not None
+    check = anchored_check(run, name_of(s))
+    problem = run.damage or check.problem
+    if problem:
+        raise LedgerError(
+            f"{run.path}: {problem}; nothing was erased",
+            "restore the folder from a backup, then repeat the request with --erase",
+        )
+    rounds, digest = run.rounds, run.digest
+    key = signing_key()
+    sign_digest(run.path, key, ERASING, rounds=rounds, digest=digest, again=True)
+    return {"rounds": rounds, "digest": digest}
 
 
 def _read_plan(file: Path) -> dict[str, Any]:
@@ -190,16 +252,17 @@ def _read_plan(file: Path) -> dict[str, Any]:
     return plan
 
 
-def _delete(histories: Histories, newest: Request) -> None:
+def _delete(histories: Histories, newest: Request, plan: dict[str, Any]) -> None:
     """Delete everything of the plan, and sign the digests of what stays."""
     key = signing_key()
     for s, redaction in enumerate(redactions(histories)):
         run = histories.run(s)
         assert run.path is not None
         run.close()
+        before = plan["before"][s]["digest"]
+        digest = redact(run.path, redaction, newest.index, before)
         for page in pages(run):
             page.unlink()
-        digest = redact(run.path, redaction, newest.index)
         sign_digest(
             run.path, key, "erased", rounds=redaction.rounds, digest=digest, again=True
         )
