@@ -98,18 +98,21 @@ def erasable(run: Run | str | Path, out: str | Path | None = None) -> list[str]:
     Empty where the traces were erased before. Raises where `erase` would refuse.
     """
     histories = _histories(run, out)
+    require_ended(histories.root)
     newest = histories.finished[-1].request
     folder = histories.branch_folder(newest.index)
     assert folder is not None
     if read(folder / CERTIFICATE).get("erasure") is not None:
         return []
     require_erasable(histories, newest)
+    require_as_certified(histories)
     assert histories.root.path is not None
     found = []
     for s, redaction in enumerate(redactions(histories)):
-        run_folder = histories.run(s).path
-        assert run_folder is not None
-        files = (*surplus_files(run_folder, redaction), *pages(histories.run(s)))
+        branch = histories.run(s)
+        _require_signed(branch, s)
+        assert branch.path is not None
+        files = (*surplus_files(branch.path, redaction), *pages(branch))
         found += [os.path.relpath(file, histories.root.path) for file in files]
     return found
 
@@ -224,22 +227,26 @@ def _state_before(
 def _signed_state(histories: Histories, s: int) -> dict[str, Any]:
     """Sign the digest of a run before anything of it is deleted, and return it.
 
-    A training that was killed has rounds that nobody signed yet. Raises where the run
-    is not the one whose digests were signed.
+    A training that was killed has rounds that nobody signed yet.
     """
     run = histories.run(s)
+    _require_signed(run, s)
     assert run.path is not None
-    check = anchored_check(run, name_of(s))
-    problem = run.damage or check.problem
-    if problem:
-        raise LedgerError(
-            f"{run.path}: {problem}; nothing was erased",
-            "restore the folder from a backup, then repeat the request with --erase",
-        )
     rounds, digest = run.rounds, run.digest
     key = signing_key()
     sign_digest(run.path, key, ERASING, rounds=rounds, digest=digest, again=True)
     return {"rounds": rounds, "digest": digest}
+
+
+def _require_signed(run: Run, s: int) -> None:
+    """Raise where a run is not the one whose digests were signed."""
+    check = anchored_check(run, name_of(s))
+    problem = run.damage or check.problem
+    if problem:
+        raise LedgerError(
+            f"{run.path}: {problem}; nothing of it was erased",
+            "restore the folder from a backup, then repeat the request with --erase",
+        )
 
 
 def _read_plan(file: Path) -> dict[str, Any]:

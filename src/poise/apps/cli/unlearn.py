@@ -13,7 +13,9 @@ from poise.analysis.reports.unlearning_page import write_unlearning
 from poise.apps.cli.deploy import watching
 from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
 from poise.apps.deploy.erasure import erase_deployed
+from poise.apps.deploy.folder import is_deployment, open_deployment
 from poise.apps.deploy.jobs import unlearn_deployed
+from poise.apps.deploy.origin import require_made_by
 from poise.apps.experiments.unlearning_pages import unlearning_histories
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.client_names import numbers_in
@@ -26,8 +28,9 @@ from poise.unlearning.cost_preview import Preview, declared_by, preview
 from poise.unlearning.erasure import erasable, finish_erasure
 from poise.unlearning.erasure import erase as erase_run
 from poise.unlearning.fulfilment import Unlearned, fulfil, fulfilled
-from poise.unlearning.histories import Histories
+from poise.unlearning.histories import Histories, owners_of
 from poise.unlearning.named_clients import trained_clients
+from poise.unlearning.signed import require_key
 from poise.unlearning.verification import verify
 
 
@@ -57,6 +60,8 @@ def run_request(
     if erase and finish_erasure(path, out):
         remark("finished the erasure that an interrupted command began")
     unlearned = fulfilled(path, request)
+    if unlearned is not None and to is not None:
+        _require_deployment(path, out, to=to, erase=erase)
     if unlearned is None:
         use_code(experiment_of(open_run(path)))
         cost = _cost(path, request)
@@ -93,13 +98,27 @@ def with_numbers(path: Path, options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**options, "clients": text}
 
 
+def _require_deployment(path: Path, out: Path | None, *, to: Path, erase: bool) -> None:
+    """Raise unless a run that was trained belongs to a deployment.
+
+    A request that was fulfilled before needs no deployment, except for erasing.
+    """
+    if erase or is_deployment(to):
+        histories = Histories.of(open_run(path), out)
+        require_made_by(open_deployment(to), histories.root, histories.folder)
+
+
 def _erased(
     unlearned: Unlearned, path: Path, *, out: Path | None, to: Path | None
 ) -> Unlearned:
     """Erase the traces of the clients, on the nodes of a deployment too."""
     nodes: list[str] = []
     if to is not None:
-        nodes = erase_deployed(to, unlearned.certificate["forgotten so far"])
+        erasable(path, out)  # raises before anything is deleted
+        require_key()
+        owners = owners_of(Histories.of(open_run(path), out).root)
+        gone = unlearned.certificate["forgotten so far"]
+        nodes = erase_deployed(to, [int(owners[client]) for client in gone])
     unlearned.run.close()
     document = erase_run(path, out, nodes)
     assert unlearned.path is not None
