@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import poise
+from faults.support import call
 from poise import samplers, solvers
 from poise.core.errors import IncompatibleParts, LedgerError, RunLocked
-from poise.unlearning import erase, erasure, verify
+from poise.unlearning import erase, erasure, erasure_plan, verify
 
 CLIENT = 1
 QUICK: dict[str, Any] = {
@@ -379,4 +380,112 @@ def test_no_process_can_resume_during_the_erasure(
 
     monkeypatch.setattr(erasure, "_delete", delete_later)
     erase(run)
+    verify(certificate(run))
+
+
+INVENTED = {"run": 0, "file": "models/00000099.safetensors", "sha256": "0" * 64}
+STRANGE: tuple[object, ...] = (
+    [],
+    {},
+    None,
+    {"clients": [1], "before": [], "erased": [], "nodes": ["all nodes were burnt"]},
+    {"clients": [1], "before": [], "erased": [INVENTED], "nodes": []},
+    {"clients": float("nan"), "before": 1, "erased": 2, "nodes": 3},
+)
+
+
+@pytest.mark.parametrize("plan", STRANGE)
+def test_a_plan_that_poise_did_not_sign_is_refused_before_a_deletion(
+    run: Path, plan: object
+) -> None:
+    file = run / "unlearning" / "001" / "erasure.json"
+    file.write_text(json.dumps(plan))
+    before = (run / "ledger.sqlite").read_bytes()
+    models = sorted((run / "models").iterdir())
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"erasure\.json.*delete this file"):
+            erase(run)
+    assert (run / "ledger.sqlite").read_bytes() == before
+    assert sorted((run / "models").iterdir()) == models
+    file.unlink()
+    erase(run)
+    verify(certificate(run))
+
+
+def interrupted(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An erasure that died before its certificate; the file of its plan."""
+
+    def die(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure, "_certify", die)
+        with pytest.raises(KeyboardInterrupt):
+            erase(run, nodes=["node 1 was erased"])
+    return run / "unlearning" / "001" / "erasure.json"
+
+
+@pytest.mark.parametrize("entry", ["before", "erased", "nodes"])
+def test_an_altered_plan_is_refused_and_the_certificate_is_not_lost(
+    run: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    file = interrupted(run, monkeypatch)
+    plan = json.loads(file.read_text())
+    plan[entry] = []
+    file.write_text(json.dumps(plan))
+    with pytest.raises(LedgerError, match="not a plan that a key of yours signed"):
+        erase(run)
+    file.unlink()
+    document = erase(run)
+    assert document["erasure"]["before"][0]["rounds"] == 6
+    verify(certificate(run))
+
+
+def test_an_interrupted_erasure_keeps_its_list(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = interrupted(run, monkeypatch)
+    planned = json.loads(file.read_text())
+    document = erase(run)
+    assert document["erasure"]["erased"] == planned["erased"]
+    assert document["erasure"]["nodes"] == ["node 1 was erased"]
+    assert not file.exists()
+    verify(certificate(run))
+
+
+def test_a_list_that_was_not_signed_before_does_not_hold(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = erasure_plan.write_plan
+    monkeypatch.setattr(
+        erasure, "write_plan", lambda folder, plan: write(folder, {**plan, "nodes": []})
+    )
+    erase(run, nodes=["invented"])
+    with pytest.raises(LedgerError, match="signed before the first deletion"):
+        verify(certificate(run))
+
+
+def test_the_options_are_checked_before_an_erasure_goes_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = interrupted(run, monkeypatch)
+    for options in (("--clients", "3"), ("--clients", CLIENT, "--epsilon", "3")):
+        refused = call("unlearn", run, *options, "--erase")
+        assert refused.code in (1, 2), refused
+        assert file.exists()
+    assert json.loads(certificate(run).read_text())["erasure"] is None
+
+
+@pytest.mark.parametrize("plan_is_left", [True, False])
+def test_the_command_finishes_an_interrupted_erasure(
+    run: Path, monkeypatch: pytest.MonkeyPatch, plan_is_left: bool
+) -> None:
+    file = interrupted(run, monkeypatch)
+    if not plan_is_left:
+        file.unlink()
+    quick = ("--min-rounds", "1", "--max-rounds", "2", "--target", "2", "--heuristic")
+    asked = ("--clients", CLIENT, "--sigma", "0.03", *quick)
+    done = call("unlearn", run, *asked, "--erase")
+    assert done.code == 0, done.err
+    assert "finished the erasure" in done.err
     verify(certificate(run))

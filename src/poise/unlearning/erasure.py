@@ -6,32 +6,39 @@ that dies leaves a plan that the same command finishes. The new certificate come
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from poise.config.unlearn_request import UnlearnRequest
 from poise.core.disk import DRAFT
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
+from poise.evidence import log
 from poise.evidence.digests import sign_digest
 from poise.evidence.keys import signing_key
-from poise.ledger.files import REQUEST, write_whole
-from poise.ledger.foreign import read_json
+from poise.ledger.files import REQUEST
 from poise.ledger.lock import Lock
 from poise.ledger.redaction import ERASED, NEW, redact, surplus_files
 from poise.ledger.store import LOCK
 from poise.results import Run, open_run
 from poise.unlearning.certificate import FORMAT, digest_of, file_hash, read
-from poise.unlearning.erasure_checks import PLAN, name_of, pages, redactions, remaining
+from poise.unlearning.erasure_checks import (
+    name_of,
+    pages,
+    redactions,
+    remaining,
+    unfinished,
+)
+from poise.unlearning.erasure_plan import ERASING, PLAN, read_plan, write_plan
 from poise.unlearning.histories import (
     CERTIFICATE,
-    FOLDER,
     Histories,
     locked_folder,
     require_ended,
 )
+from poise.unlearning.repeated_requests import fulfilled_before
 from poise.unlearning.request import Request
 from poise.unlearning.shards import holds_shards
 from poise.unlearning.signed import anchor_of, anchored_check, issue, subjects_of
@@ -39,8 +46,6 @@ from poise.unlearning.unaltered import require_as_certified, require_at_rest
 from poise.unlearning.verification import grounds_again, made_again
 
 METHODS = ("sifu", "scratch", "exact")
-ERASING = "erasing"
-"""The event of the digest that a run had before its erasure."""
 
 
 def erase(
@@ -71,25 +76,26 @@ def erase(
         folder = histories.branch_folder(newest.index)
         assert folder is not None
         document = read(folder / CERTIFICATE)
-        pending = (folder / PLAN).exists()
-        if document.get("erasure") is not None and not pending:
-            return document
-        require_erasable(histories, newest)
-        with _locked_runs(histories):
-            histories = _histories(run, out)  # as the last writer left them
-            begun = None
-            if pending:
-                begun = _read_plan(folder / PLAN)
-            else:
-                require_as_certified(histories)
-            plan = _plan(histories, begun, nodes)
-            write_whole(folder / PLAN, json.dumps(plan, indent=1).encode())
-            _delete(histories, newest, plan)
-        again = _certify(_histories(run, out), document, plan)
-        for draft in folder.parent.glob(f"**/.*{DRAFT}"):
-            draft.unlink()  # of a process that died
-        (folder / PLAN).unlink()
-        return again
+        begun = None
+        if (folder / PLAN).exists():
+            begun = read_plan(folder)
+        if document.get("erasure") is None:
+            require_erasable(histories, newest)
+            with _locked_runs(histories):
+                histories = _histories(run, out)  # as the last writer left them
+                if not _is_begun(histories):
+                    require_as_certified(histories, pending=begun is not None)
+                plan = _plan(histories, begun, nodes)
+                if plan != begun:
+                    write_plan(folder, plan)
+                _delete(histories, newest, plan)
+            document = _certify(_histories(run, out), document, plan)
+            begun = plan
+        if begun is not None:
+            for draft in folder.parent.glob(f"**/.*{DRAFT}"):
+                draft.unlink()  # of a process that died
+            (folder / PLAN).unlink()
+        return document
 
 
 def erasable(run: Run | str | Path, out: str | Path | None = None) -> list[str]:
@@ -117,12 +123,26 @@ def erasable(run: Run | str | Path, out: str | Path | None = None) -> list[str]:
     return found
 
 
-def finish_erasure(run: str | Path, out: str | Path | None = None) -> bool:
-    """Finish an erasure that was interrupted; return whether there was one."""
-    branches = Path(run) / FOLDER if out is None else Path(out)
-    if not any(branches.glob(f"*/{PLAN}")):
+def erasure_begun(run: str | Path, request: UnlearnRequest) -> bool:
+    """Whether an erasure was interrupted; raise where it is that of another request.
+
+    Raises, too, where the request has other options than the one that was fulfilled.
+    """
+    out = None
+    if request.out is not None:
+        out = Path(request.out)
+    histories = Histories.of(open_run(run), out, repair=True)
+    if not histories.finished:
         return False
-    erase(run, out)
+    newest = histories.finished[-1].request
+    folder = histories.branch_folder(newest.index)
+    assert folder is not None
+    rewritten = histories.root.meta.get(ERASED) == str(newest.index)
+    certified = read(folder / CERTIFICATE).get("erasure") is not None
+    if not (folder / PLAN).exists() and (certified or not rewritten):
+        return False
+    if fulfilled_before(histories, request) is None:
+        raise unfinished(folder, newest)
     return True
 
 
@@ -195,7 +215,7 @@ def _plan(
         files = {(item["run"], item["file"]): item for item in begun["erased"]}
         nodes = list(dict.fromkeys([*begun["nodes"], *nodes]))
     for s, redaction in enumerate(redactions(histories)):
-        before.append(_state_before(histories, s, begun))
+        before.append(_state_before(histories, s))
         run = histories.run(s)
         assert run.path is not None
         for file in (*surplus_files(run.path, redaction), *pages(run)):
@@ -212,16 +232,33 @@ def _plan(
     }
 
 
-def _state_before(
-    histories: Histories, s: int, begun: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return the rounds and the digest that a run had before the erasure."""
-    run = histories.run(s)
+def _is_erased(histories: Histories, s: int) -> bool:
+    """Whether the erasure of the newest request has rewritten a run."""
     newest = histories.finished[-1].request
-    if begun is not None and run.meta.get(ERASED) == str(newest.index):
-        state: dict[str, Any] = begun["before"][s]
-        return state
-    return _signed_state(histories, s)
+    return histories.run(s).meta.get(ERASED) == str(newest.index)
+
+
+def _is_begun(histories: Histories) -> bool:
+    """Whether the erasure of the newest request has rewritten a run."""
+    return any(_is_erased(histories, s) for s in range(len(redactions(histories))))
+
+
+def _state_before(histories: Histories, s: int) -> dict[str, Any]:
+    """Return the rounds and the digest that a run had before the erasure."""
+    if not _is_erased(histories, s):
+        return _signed_state(histories, s)
+    folder = histories.run(s).path
+    assert folder is not None
+    known = log.entries(folder)
+    signed = [entry for entry in known if entry.event == ERASING]
+    if not signed:  # an earlier version of poise began
+        signed = [entry for entry in known if entry.event != "erased"]
+    if not signed:
+        raise LedgerError(
+            f"{folder} was erased in part, and {log.FILE} has no digest from before",
+            f"restore {log.FILE} from a backup",
+        )
+    return {"rounds": signed[-1].rounds, "digest": signed[-1].digest}
 
 
 def _signed_state(histories: Histories, s: int) -> dict[str, Any]:
@@ -247,16 +284,6 @@ def _require_signed(run: Run, s: int) -> None:
             f"{run.path}: {problem}; nothing of it was erased",
             "restore the folder from a backup, then repeat the request with --erase",
         )
-
-
-def _read_plan(file: Path) -> dict[str, Any]:
-    try:
-        plan: dict[str, Any] = read_json(file)
-    except (OSError, ValueError) as error:
-        raise LedgerError(
-            f"{file} cannot be read: {error}", "restore the file from a backup"
-        ) from error
-    return plan
 
 
 def _delete(histories: Histories, newest: Request, plan: dict[str, Any]) -> None:
@@ -304,4 +331,4 @@ def _certify(
     return again
 
 
-__all__ = ["erasable", "erase", "finish_erasure"]
+__all__ = ["erasable", "erase", "erasure_begun"]

@@ -16,10 +16,9 @@ from poise.ledger.redaction import Redaction, remaining_trace
 from poise.ledger.store import DATABASE
 from poise.results import Run
 from poise.unlearning.checks import Check, difference
+from poise.unlearning.erasure_plan import ENTRIES, PLAN, plan_entries, signers
 from poise.unlearning.histories import Histories
-
-PLAN = "erasure.json"
-"""The file in a branch whose erasure is not finished: what the runs had before it."""
+from poise.unlearning.request import Request
 
 PAGES = (
     "*.html",
@@ -42,11 +41,21 @@ def require_erased(histories: Histories) -> None:
     for branch in histories.finished:
         folder = histories.branch_folder(branch.request.index)
         if folder is not None and (folder / PLAN).exists():
-            clients = ",".join(map(str, branch.request.clients))
-            raise LedgerError(
-                f"{folder}: the erasure of this request is not finished",
-                f"repeat the request: --clients {clients} --erase",
-            )
+            if branch is not histories.finished[-1]:
+                raise LedgerError(
+                    f"{folder / PLAN}: poise did not write it, as other requests followed",
+                    "delete this file",
+                )
+            raise unfinished(folder, branch.request)
+
+
+def unfinished(folder: Path, request: Request) -> LedgerError:
+    """Return the error for a request whose erasure was interrupted."""
+    clients = ",".join(map(str, request.clients))
+    return LedgerError(
+        f"{folder}: the erasure of this request is not finished",
+        f"repeat the request: --clients {clients} --erase",
+    )
 
 
 def redactions(histories: Histories) -> list[Redaction]:
@@ -182,10 +191,12 @@ def erasure_checks(
     plan = redactions(histories)
     label = "erased: the list names what the request asks for"
     problem = difference(erasure["clients"], histories.unlearned)
-    keys = {"clients", "before", "erased", "stays", "nodes"}
-    if set(erasure) != keys:
+    if set(erasure) != {*ENTRIES, "stays"}:
         problem = "it has other entries"
+    if any(not isinstance(text, str) for text in erasure["nodes"]):
+        problem = "what it says about nodes is not a text"
     yield Check(label, problem)
+    yield _plan_check(histories, erasure)
     yield Check(
         "erased: what stays is named",
         difference(erasure["stays"], remaining(histories, plan)),
@@ -200,6 +211,17 @@ def erasure_checks(
         yield Check(f"erased: no trace of the clients in the {name_of(s)}", problem)
         yield _before_check(run, erasure["before"][s], s)
     yield _files_check(histories, erasure["erased"])
+
+
+def _plan_check(histories: Histories, erasure: Mapping[str, Any]) -> Check:
+    """Check that what was erased is what the plan listed before the first deletion."""
+    folder = histories.branch_folder(histories.branches[-1].request.index)
+    assert folder is not None
+    plan = {name: erasure[name] for name in ENTRIES}
+    never_signed = not plan_entries(folder)  # an erasure of an earlier version
+    same = never_signed or bool(signers(folder, plan))
+    problem = "" if same else "it is another list"
+    return Check("erased: the list was signed before the first deletion", problem)
 
 
 def _before_check(run: Run, before: Mapping[str, Any], s: int) -> Check:
@@ -232,11 +254,11 @@ def _files_check(histories: Histories, erased: list[Mapping[str, Any]]) -> Check
 
 
 __all__ = [
-    "PLAN",
     "erasure_checks",
     "name_of",
     "pages",
     "redactions",
     "remaining",
     "require_erased",
+    "unfinished",
 ]

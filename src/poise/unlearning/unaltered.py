@@ -31,12 +31,16 @@ def evidence_then(run: Run, then: dict[str, Any], format: int) -> dict[str, Any]
     return {**now, **grown, "digest": run.digest_after(then["rounds"])}
 
 
-def require_as_certified(histories: Histories) -> None:
-    """Raise where the training or a branch is not as the newest certificate recorded it."""
+def require_as_certified(histories: Histories, *, pending: bool = False) -> None:
+    """Raise where the training or a branch is not as the newest certificate recorded it.
+
+    Raises, too, where an erasure is not finished, unless ``pending`` is true.
+    """
     if histories.folder is None:
         return
     finished = histories.finished
-    require_erased(histories)
+    if not pending:
+        require_erased(histories)
     for branch in finished:
         _require_same_request(histories, branch)
     if not finished:

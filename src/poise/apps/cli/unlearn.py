@@ -25,7 +25,7 @@ from poise.ledger.store import begun
 from poise.results import open_run
 from poise.training import experiment_of, use_code
 from poise.unlearning.cost_preview import Preview, declared_by, preview
-from poise.unlearning.erasure import erasable, finish_erasure
+from poise.unlearning.erasure import erasable, erasure_begun
 from poise.unlearning.erasure import erase as erase_run
 from poise.unlearning.fulfilment import Unlearned, fulfil, fulfilled
 from poise.unlearning.histories import Histories, owners_of
@@ -57,7 +57,10 @@ def run_request(
     if plan:
         _show_plan(path, request, erase=erase, json=json)
         return
-    if erase and finish_erasure(path, out):
+    if erase and erasure_begun(path, request):
+        if to is not None:
+            _require_deployment(path, out, to=to, erase=erase)
+        erase_run(path, out)
         remark("finished the erasure that an interrupted command began")
     unlearned = fulfilled(path, request)
     if unlearned is not None and to is not None:
