@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -488,4 +489,64 @@ def test_the_command_finishes_an_interrupted_erasure(
     done = call("unlearn", run, *asked, "--erase")
     assert done.code == 0, done.err
     assert "finished the erasure" in done.err
+    verify(certificate(run))
+
+
+def test_pages_of_others_stay_and_are_named(run: Path) -> None:
+    notes = run / "notes.html"
+    notes.write_text("<p>client 1</p>")
+    own = run / "curves.html"
+    written = call("report", run, "--out", own)
+    assert written.code == 0, written.err
+    with pytest.warns(UserWarning, match=r"notes\.html: poise did not write it"):
+        document = erase(run)
+    assert notes.exists()
+    assert not own.exists()
+    assert any("notes.html" in stay["item"] for stay in document["erasure"]["stays"])
+    verify(certificate(run))
+
+
+FOLDERS = (
+    "report.html",
+    "ledger.sqlite.bak",
+    "events.out.x",
+    "console/x.html",
+    "unlearning/x.html",
+    ".x.part",
+    "models/inner",
+)
+
+
+@pytest.mark.filterwarnings("ignore:--erase leaves")
+def test_folders_with_names_of_files_stop_no_erasure(run: Path) -> None:
+    for name in FOLDERS:
+        (run / name).mkdir(parents=True)
+    document = erase(run)
+    stays = json.dumps(document["erasure"]["stays"])
+    assert all((run / name).is_dir() for name in FOLDERS)
+    for name in FOLDERS:
+        assert name in stays or name.startswith("unlearning/")
+    verify(certificate(run))
+
+
+def test_a_folder_in_the_place_of_the_new_ledger_is_refused_before(run: Path) -> None:
+    (run / "ledger.sqlite.erasing").mkdir()
+    models = sorted((run / "models").iterdir())
+    with pytest.raises(LedgerError, match="nothing was erased"):
+        erase(run)
+    assert sorted((run / "models").iterdir()) == models
+
+
+def test_a_full_disk_says_to_repeat_the_erasure(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("poise.ledger.redaction._write_new", full)
+        with pytest.raises(LedgerError, match="free some space, then repeat") as caught:
+            erase(run)
+    assert "resume" not in caught.value.hint
+    erase(run)
     verify(certificate(run))

@@ -59,12 +59,18 @@ def write_failure(path: Path, error: OSError) -> LedgerError:
 
 def hint(path: Path | None, error: Exception) -> str:
     """Return what to do about a failure of the disk or the database."""
-    remedy = "remove the cause"
-    if is_full(path, error):
-        remedy = "free some space"
+    first = remedy(path, error)
     if path is not None and _of_request(path):
-        return f"{remedy}, then repeat the unlearning request"
-    return f"{remedy}, then `poise resume` the run"
+        return f"{first}, then repeat the unlearning request"
+    return f"{first}, then `poise resume` the run"
+
+
+def remedy(path: Path | None, error: Exception) -> str:
+    """Return how to end a failure of the disk or the database, before anything else."""
+    cause = error.__cause__
+    if is_full(path, error) or (isinstance(cause, Exception) and no_room(cause)):
+        return "free some space"
+    return "remove the cause"
 
 
 def is_full(path: Path | None, error: Exception) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from poise.core.errors import LedgerError
 from poise.core.sensitivity import MOVED
 from poise.core.types import Contribution, Floats, Record
 from poise.ledger import models, rows, schema
-from poise.ledger.files import hint, is_full
+from poise.ledger.files import is_full, remedy
 from poise.ledger.models import FileStore
 from poise.ledger.recovery import good_entries
 from poise.ledger.rows import Hashes, LedgerEntry
@@ -65,7 +66,30 @@ def surplus_files(folder: Path, redaction: Redaction) -> list[Path]:
         stay |= {f"{models.updates(n)}.safetensors" for n in range(redaction.rounds)}
     if not place.is_dir():
         return []
-    return sorted(file for file in place.iterdir() if file.name not in stay)
+    return sorted(
+        file for file in place.iterdir() if file.name not in stay and is_regular(file)
+    )
+
+
+def is_regular(file: Path) -> bool:
+    """Whether a path is a regular file: no folder, no link, no pipe."""
+    try:
+        return stat.S_ISREG(os.lstat(file).st_mode)
+    except OSError:
+        return False
+
+
+def require_erasable_folder(folder: Path) -> None:
+    """Raise where a redaction could not write the new ledger or delete files."""
+    new = folder / NEW
+    if os.path.lexists(new) and not is_regular(new):
+        raise LedgerError(f"{new} is not a file; nothing was erased", "move it away")
+    for place in (folder, folder / MODELS):
+        if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+            raise LedgerError(
+                f"{place} cannot be changed; nothing was erased",
+                "give yourself the permission to write there",
+            )
 
 
 def remaining_trace(folder: Path, redaction: Redaction) -> str:
@@ -154,8 +178,13 @@ def redact(folder: Path, redaction: Redaction, request: int, before: str) -> str
         return _last_digest(clean)
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(
-            f"cannot erase from {folder}: {error}", hint(folder / DATABASE, error)
+            f"cannot erase from {folder}: {error}", _again(folder, error)
         ) from error
+
+
+def _again(folder: Path, error: Exception) -> str:
+    """Return what to do after a failure; an erased run cannot be resumed."""
+    return f"{remedy(folder / DATABASE, error)}, then repeat the request with --erase"
 
 
 def _require_digest(folder: Path, entries: Sequence[LedgerEntry], digest: str) -> None:
@@ -288,9 +317,16 @@ def _clean_entries(
             stored = store.get(key)[models.UPDATES].clone()
             stored[_rows_of(entry.record, redaction)] = 0
             digest = store.put(key, {models.UPDATES: stored})
-            store.flush()  # before the new ledger names it
+            _flush_store(store, folder)  # before the new ledger names it
             clean = clean._replace(hashes=clean.hashes._replace(updates=digest))
         yield clean
+
+
+def _flush_store(store: FileStore, folder: Path) -> None:
+    try:
+        store.flush()
+    except LedgerError as error:
+        raise LedgerError(error.message, _again(folder, error)) from error
 
 
 def _chained(entries: Iterator[LedgerEntry]) -> list[LedgerEntry]:
@@ -339,4 +375,13 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-__all__ = ["ERASED", "NEW", "Redaction", "redact", "remaining_trace", "surplus_files"]
+__all__ = [
+    "ERASED",
+    "NEW",
+    "Redaction",
+    "is_regular",
+    "redact",
+    "remaining_trace",
+    "require_erasable_folder",
+    "surplus_files",
+]

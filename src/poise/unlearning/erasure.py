@@ -7,6 +7,7 @@ that dies leaves a plan that the same command finishes. The new certificate come
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,12 +21,21 @@ from poise.evidence.digests import sign_digest
 from poise.evidence.keys import signing_key
 from poise.ledger.files import REQUEST
 from poise.ledger.lock import Lock
-from poise.ledger.redaction import ERASED, NEW, redact, surplus_files
+from poise.ledger.redaction import (
+    ERASED,
+    NEW,
+    is_regular,
+    redact,
+    require_erasable_folder,
+    surplus_files,
+)
 from poise.ledger.store import LOCK
 from poise.results import Run, open_run
 from poise.unlearning.certificate import FORMAT, digest_of, file_hash, read
 from poise.unlearning.erasure_checks import (
+    is_page,
     name_of,
+    other_pages,
     pages,
     redactions,
     remaining,
@@ -86,6 +96,7 @@ def erase(
                 if not _is_begun(histories):
                     require_as_certified(histories, pending=begun is not None)
                 plan = _plan(histories, begun, nodes)
+                _warn_of_other_pages(histories)
                 if plan != begun:
                     write_plan(folder, plan)
                 _delete(histories, newest, plan)
@@ -93,7 +104,8 @@ def erase(
             begun = plan
         if begun is not None:
             for draft in folder.parent.glob(f"**/.*{DRAFT}"):
-                draft.unlink()  # of a process that died
+                if is_regular(draft):
+                    draft.unlink()  # of a process that died
             (folder / PLAN).unlink()
         return document
 
@@ -276,7 +288,9 @@ def _signed_state(histories: Histories, s: int) -> dict[str, Any]:
 
 
 def _require_signed(run: Run, s: int) -> None:
-    """Raise where a run is not the one whose digests were signed."""
+    """Raise where a run is not the one whose digests were signed, or cannot be changed."""
+    assert run.path is not None
+    require_erasable_folder(run.path)
     check = anchored_check(run, name_of(s))
     problem = run.damage or check.problem
     if problem:
@@ -302,8 +316,19 @@ def _delete(histories: Histories, newest: Request, plan: dict[str, Any]) -> None
         )
     histories.run(newest.index).close()
     assert histories.folder is not None
-    for page in histories.folder.glob("*.html"):
+    for page in filter(is_page, histories.folder.glob("*.html")):
         page.unlink()  # curves of the clients; the next request writes it anew
+
+
+def _warn_of_other_pages(histories: Histories) -> None:
+    """Name the pages that stay because poise did not write them."""
+    others = other_pages(histories)
+    if others:
+        warnings.warn(
+            f"--erase leaves {', '.join(map(str, others))}: poise did not write it; look "
+            "whether it names the clients",
+            stacklevel=4,
+        )
 
 
 def _certify(

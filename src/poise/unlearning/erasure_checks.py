@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,34 @@ from poise.core.disk import DRAFT
 from poise.core.errors import LedgerError
 from poise.evidence import log
 from poise.evidence.countersign import FILE as COUNTERSIGNATURES
-from poise.ledger.redaction import Redaction, remaining_trace
-from poise.ledger.store import DATABASE
+from poise.ledger.foreign import open_regular
+from poise.ledger.redaction import Redaction, is_regular, remaining_trace
+from poise.ledger.store import DATABASE, MODELS
 from poise.results import Run
 from poise.unlearning.checks import Check, difference
 from poise.unlearning.erasure_plan import ENTRIES, PLAN, plan_entries, signers
 from poise.unlearning.histories import Histories
 from poise.unlearning.request import Request
 
-PAGES = (
-    "*.html",
+COPIES = (
     f"*{DRAFT}",
     f"{DATABASE}.*",
     "ledger.*.sqlite*",  # copies that `poise resume` set aside
     "events.out.*",
     "explanation.json",
-    "console/*.html",
     "console/*.safetensors",
 )
 """Files with measurements of clients that poise writes beside a ledger."""
+
+PAGES = ("*.html", "console/*.html")
+NAMES = ("report.html", "audit.html", "inspection.html")
+"""The names that poise gives to pages, unless the user names another file."""
+
+MARK = b"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+"""What the beginning of every page of poise says: it loads nothing from the network."""
+
+BEGINNING = 4096
+"""Number of bytes in which a page has the mark."""
 
 CONSOLE = "console"
 """The folder of a run in which the console keeps its jobs and the operator's decisions."""
@@ -80,10 +90,40 @@ def redactions(histories: Histories) -> list[Redaction]:
 
 
 def pages(run: Run) -> list[Path]:
-    """Return the pages, copies and leftovers beside the ledger of a run."""
+    """Return the pages, copies and leftovers of poise beside the ledger of a run."""
     assert run.path is not None
-    found = {file for pattern in PAGES for file in run.path.glob(pattern)}
+    folder = run.path
+    copies = {file for pattern in COPIES for file in folder.glob(pattern)}
+    found = {file for file in copies if is_regular(file)}
+    for pattern in PAGES:
+        found |= {page for page in folder.glob(pattern) if is_page(page)}
     return sorted(found)
+
+
+def is_page(file: Path) -> bool:
+    """Whether poise wrote a page: it has a name that poise gives, or says so inside."""
+    if not is_regular(file):
+        return False
+    if file.name in NAMES:
+        return True
+    try:
+        with os.fdopen(open_regular(file), "rb") as page:
+            return MARK in page.read(BEGINNING)
+    except OSError:
+        return False
+
+
+def other_pages(histories: Histories) -> list[Path]:
+    """Return the pages that poise did not write, in all folders of the histories."""
+    folders = [histories.folder, *(run.path for run, _ in histories.lengths())]
+    found = {
+        page
+        for folder in folders
+        for pattern in PAGES
+        if folder is not None
+        for page in folder.glob(pattern)
+    }
+    return sorted(page for page in found if not is_page(page))
 
 
 def name_of(branch: int) -> str:
@@ -171,12 +211,16 @@ def _unknown_files(histories: Histories, s: int) -> list[str]:
     folder = histories.run(s).path
     assert folder is not None
     branches = histories.folder
-    dropped = {file.name for file in pages(histories.run(s))}
+    known = set(pages(histories.run(s)))
+    places = [place for place in folder.iterdir() if place.name not in KNOWN]
+    places += folder.glob("console/*.html")
+    models = folder / MODELS
+    if models.is_dir():
+        places += [place for place in models.iterdir() if not is_regular(place)]
     return sorted(
-        place.name
-        for place in folder.iterdir()
-        if place.name not in KNOWN
-        and place.name not in dropped
+        str(place.relative_to(folder))
+        for place in places
+        if place not in known
         and (branches is None or place.resolve() != branches.resolve())
     )
 
@@ -255,7 +299,9 @@ def _files_check(histories: Histories, erased: list[Mapping[str, Any]]) -> Check
 
 __all__ = [
     "erasure_checks",
+    "is_page",
     "name_of",
+    "other_pages",
     "pages",
     "redactions",
     "remaining",
