@@ -101,6 +101,20 @@ def test_an_allowed_package_trains_as_in_one_process(
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
+def test_a_schedule_of_an_allowed_package_trains_as_in_one_process(
+    tmp_path: Path,
+) -> None:
+    given = experiment(tmp_path, "own_node_rates")
+    (tmp_path / "own_node_rates" / "rates.py").write_text("def fall(n): return 2**-n\n")
+    text = given.path.read_text()
+    line = 'local_schedule = "own_node_rates.rates:fall"'
+    given.path.write_text(text.replace("steps = 2", f"steps = 2\n{line}"))
+    given = load(given.path)
+    there = deployed(given, Policy(allow=("own_node_rates",)))
+    here = begin(compose(given, 0).with_options(rounds=2))
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+
+
 def test_a_package_is_refused_at_registration(tmp_path: Path) -> None:
     given = experiment(tmp_path, "own_refused")
     with pytest.raises(
@@ -146,6 +160,15 @@ REFUSED: dict[str, dict[str, Any]] = {
     "does not allow the package 'os'": {"task": {"module": "os:system"}},
     "allow the package 'subprocess'": {"import": ["subprocess"]},
     "allow the package 'own_spied_nodes'": {"import": ["own_spied_nodes"]},
+    "allow the package 'posix'": {
+        "solver": {"name": "sgd", "lr": 0.1, "steps": 1, "schedule": "posix:abort"}
+    },
+    "allow the package 'pdb'": {
+        "channel": {
+            "name": "plain",
+            "x": {"slot": "schedule", "name": "function", "function": "pdb:run"},
+        }
+    },
     "names no valid modules": {"import": ["../x"]},
     "its node has no package 'own_others'": {"import": ["own_others"]},
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from poise.core.objects import places_of
+from poise.core.parts import is_part, option_names
 from poise.engine.local_work import LocalWork
 
 OURS = ("poise", "torch", "numpy", "builtins", "__main__")
@@ -27,7 +28,7 @@ def local_packages(local: LocalWork) -> list[ModuleType]:
 def _modules(local: LocalWork) -> Iterator[str]:
     """Yield the modules of the classes and functions that local work needs."""
     for part in (local.solver, local.wire.channel):
-        yield type(part).__module__
+        yield from _part_modules(part)
     if local.oracle.module is not None:
         for module in local.oracle.module.modules():
             yield type(module).__module__
@@ -35,6 +36,20 @@ def _modules(local: LocalWork) -> Iterator[str]:
         for item in value.values() if isinstance(value, dict) else (value,):
             if isinstance(item, FunctionType):
                 yield item.__module__
+
+
+def _part_modules(part: object) -> Iterator[str]:
+    """Yield the modules of a part, and of the parts and functions in its options."""
+    yield type(part).__module__
+    if not is_part(part):
+        return
+    for option in option_names(part):
+        value = vars(part)[option]
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, FunctionType):
+                yield item.__module__
+            elif is_part(item):
+                yield from _part_modules(item)
 
 
 def _is_local(package: str) -> bool:

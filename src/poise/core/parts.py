@@ -26,7 +26,9 @@ from typing import (
 import numpy as np
 
 from poise.core.errors import InvalidOption, errors_at, suggest, without_quotes
+from poise.core.objects import name_of
 from poise.core.options import describe_type, fits, values_of
+from poise.core.own_functions import allowed_function
 from poise.core.own_parts import import_part, import_parts
 from poise.core.slots import RUN_SLOTS
 from poise.core.traits import replaced_in
@@ -47,6 +49,9 @@ OWN = ":"
 
 SLOT = "slot"
 """The key of a field's metadata that names the slot of the part that it holds."""
+
+OBJECT = "object"
+"""The key of a field's metadata that says that a file names the object that it holds."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -101,14 +106,27 @@ def part_option(slot: str) -> Any:
     return dataclasses.field(default=None, metadata={SLOT: slot})
 
 
+def named_function() -> Any:
+    """Declare an option that holds a function, or its name ``package.module:function``."""
+    return dataclasses.field(metadata={OBJECT: True})
+
+
 def _built_option(value: object, slot: str, option: str) -> object:
-    """Return the part of an option that names it; any other value is returned as it is."""
-    if isinstance(value, str) and slot and OWN not in value:
-        value = {"name": value}
-    if not slot or not isinstance(value, Mapping):
+    """Return the part of an option that the user names in Python."""
+    table = _table_of(value, slot)
+    if table is None:
         return value
     with errors_at(option):
-        return build(slot, value, title=f"{option}:")
+        return _made(slot, table, title=f"{option}:")
+
+
+def _table_of(value: object, slot: str) -> Mapping[str, Any] | None:
+    """Return the table of an option that names its part; None for other values."""
+    if isinstance(value, str) and slot and OWN not in value:
+        return {"name": value}
+    if not slot or not isinstance(value, Mapping):
+        return None
+    return value
 
 
 def _refuse_name_of_poise(slot: str, name: str, cls: type) -> None:
@@ -148,8 +166,22 @@ def part_named(slot: str, name: object) -> type | None:
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``; errors name ``title``."""
+    """Make a part from ``{"name": …, option: value, …}``; errors name ``title``.
+
+    The table may come from anybody: it can only name functions that are allowed, see
+    `poise.core.own_functions`.
+    """
     title = title or f"[{slot}]"
+    return _made(slot, table, title=title, read=_read_option)
+
+
+def _made(
+    slot: str,
+    table: Mapping[str, Any],
+    title: str,
+    read: Callable[[object, Mapping[str, Any], str], object] | None = None,
+) -> Any:
+    """Make a part from its table, with ``read`` from written values to options."""
     options = dict(table)
     cls = _class_named(options.pop("name", None), slot, title)
     fields = {
@@ -170,8 +202,22 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
     values = {}
     for key, value in options.items():
         with errors_at(key):
-            values[key] = _revive(value)
+            revived = _revive(value)
+            if read is not None:
+                revived = read(revived, fields[key].metadata, key)
+            values[key] = revived
     return cls(**values)
+
+
+def _read_option(value: object, metadata: Mapping[str, Any], option: str) -> object:
+    """Return the part or the function that an option of a table names."""
+    slot = metadata.get(SLOT, "")
+    table = _table_of(value, slot)
+    if table is not None:
+        return build(slot, table, title=f"{option}:")
+    if isinstance(value, str) and (slot or OBJECT in metadata):
+        return allowed_function(value)
+    return value
 
 
 def _class_named(name: object, slot: str, title: str) -> type:
@@ -275,6 +321,9 @@ def _plain(value: object) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if inspect.isroutine(value):
+        name = name_of(value)
+        if name is not None:
+            return name
         return f"{value.__module__}{OWN}{value.__qualname__}"
     return value
 

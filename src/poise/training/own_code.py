@@ -13,11 +13,15 @@ from poise.config.experiment import Experiment
 from poise.core.errors import IncompatibleParts, errors_at
 from poise.core.objects import import_module, is_name, module_of, name_of, use_folders
 from poise.core.own_code import IMPORT
+from poise.core.own_functions import allow_function, function_modules, functions_in
 from poise.core.parts import OURS, is_part, part_named
 from poise.core.plugins import load_parts_named
 from poise.core.slots import RUN_SLOTS
 from poise.core.vectors import Layout
 from poise.tasks.named import task_modules
+
+SLOTS_WITH_OPTIONS = (*RUN_SLOTS, "attacks")
+"""The tables of an experiment that describe parts."""
 
 LAYOUT = "layout"
 """The entry of the ledger with the hash of the layout of a user's model."""
@@ -33,11 +37,13 @@ def modules_in(tables: Mapping[str, Any]) -> list[str]:
     source = tables.get("data", {}).get("source")
     if is_name(source):
         modules.append(module_of(source))
+    for slot in SLOTS_WITH_OPTIONS:
+        modules += function_modules(tables.get(slot))
     return [*modules, *task_modules(tables.get("task", {}))]
 
 
 def use_code(experiment: Experiment) -> None:
-    """Make the users' modules of an experiment importable, and import its parts.
+    """Make the users' modules of an experiment importable; import its parts and schedules.
 
     Modules are found beside the experiment file, in the current folder and among the
     installed packages; never in a run folder.
@@ -48,6 +54,10 @@ def use_code(experiment: Experiment) -> None:
     with experiment.located(), errors_at(IMPORT):
         for module in experiment.tables.get(IMPORT, ()):
             import_module(module)
+    for slot in SLOTS_WITH_OPTIONS:
+        for place, function in functions_in(experiment.tables.get(slot)):
+            with experiment.located(), errors_at(slot, *place):
+                allow_function(function)
     for slot, name in _named_parts(experiment):
         load_parts_named(slot, name)
 

@@ -21,6 +21,7 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.client_names import numbers_in
 from poise.core.objects import import_module, use_folders
 from poise.core.own_code import recorded_code
+from poise.core.own_functions import allow_functions_of
 from poise.ledger.store import begun
 from poise.results import open_run
 from poise.training import experiment_of, use_code
@@ -306,11 +307,12 @@ def _number(value: float | None) -> str:
 
 
 def import_parts(modules: list[str]) -> None:
-    """Import modules of the user that declare parts, also from the current folder."""
+    """Import modules of the user with parts or schedules, also from the current folder."""
     if modules:
         use_folders([Path.cwd()])
     for module in modules:
         import_module(module)
+        allow_functions_of(module)
 
 
 def verify_certificate(

@@ -17,6 +17,7 @@ from poise.core.objects import (
     use_folders,
 )
 from poise.core.own_code import CODE, IMPORT, PackageCode, code_of
+from poise.core.own_functions import allow_function, functions_in
 from poise.tasks.named import task_names
 
 MOST_MODULES = 100
@@ -32,7 +33,9 @@ def admit_code(facts: Mapping[str, Any], policy: Policy, folder: Path | None) ->
         folder: of the node, where packages may lie beside the installed ones.
     """
     table = facts.get("task", {})
-    names = task_names(table)
+    parts_sent = [facts.get("solver"), facts.get("channel")]
+    schedules = [name for _, name in functions_in(parts_sent)]
+    names = [*task_names(table), *schedules]
     parts = [str(module) for module in facts.get(IMPORT, ())]
     modules = [*parts, *map(module_of, names)]
     if not modules:
@@ -50,6 +53,8 @@ def admit_code(facts: Mapping[str, Any], policy: Policy, folder: Path | None) ->
         import_module(module)
     for name in names:
         _check_object(name, policy)
+    for name in schedules:
+        allow_function(name)
 
 
 def _check_source(package: str, known: PackageCode, sent: object) -> None:

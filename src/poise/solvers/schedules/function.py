@@ -7,7 +7,8 @@ from math import isfinite
 from typing import cast
 
 from poise.core.errors import InvalidOption
-from poise.core.parts import OWN, part
+from poise.core.own_functions import allow_function, allow_given
+from poise.core.parts import named_function, part
 from poise.solvers.schedules.base import Schedule
 
 Factor = Callable[[int], float]
@@ -19,18 +20,20 @@ class Function:
     """The factor ``function(n)``.
 
     Args:
-        function: a function of n = 0, 1, … that returns a number of 0 or more.
+        function: a function of n = 0, 1, … that returns a number of 0 or more, or its
+            name ``package.module:function``.
 
     >>> Function(lambda n: 1 / (1 + n)).factor(3)
     0.25
     """
 
-    function: str | Factor
+    function: str | Factor = named_function()
 
     def __post_init__(self) -> None:
         if isinstance(self.function, str):
-            object.__setattr__(self, "function", function_named(self.function))
+            object.__setattr__(self, "function", allow_function(self.function))
         self.factor(0)
+        allow_given(self.function)
 
     @property
     def constant(self) -> bool:
@@ -60,18 +63,3 @@ def as_schedule(value: str | Schedule | Factor | None) -> Schedule | None:
 def name_of(function: Factor) -> str:
     """Return the name of a function for messages."""
     return getattr(function, "__qualname__", type(function).__name__)
-
-
-def function_named(name: str) -> Factor:
-    """Return the function ``package.module:function``.
-
-    poise does not import a module that a file names: the file may come from anybody.
-    """
-    hint = "pass the function itself in Python"
-    if OWN not in name:
-        hint = f'{hint}; a name has the form "package.module{OWN}function"'
-    raise InvalidOption(
-        f"schedule: poise does not import the function {name!r}",
-        hint,
-        where=("function",),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from poise.core.parts import part, part_option
 from poise.solvers.schedules.base import Schedule, require_length
+from poise.solvers.schedules.function import Factor, as_schedule
 
 
 @part("schedule", "warm-up")
@@ -12,7 +13,7 @@ class WarmUp:
 
     Args:
         length: rounds, or local steps, of the warm-up.
-        then: the schedule after the warm-up; None stays at 1.
+        then: the schedule, or the function, after the warm-up; None stays at 1.
 
     >>> from poise.solvers.schedules import Linear
     >>> [WarmUp(2, then=Linear(2)).factor(n) for n in range(5)]
@@ -20,10 +21,11 @@ class WarmUp:
     """
 
     length: int
-    then: str | Schedule | None = part_option("schedule")
+    then: str | Schedule | Factor | None = part_option("schedule")
 
     def __post_init__(self) -> None:
         require_length(self.length, "WarmUp")
+        object.__setattr__(self, "then", as_schedule(self.then))
 
     @property
     def constant(self) -> bool:
