@@ -128,6 +128,15 @@ class SaysAssumed(Protocol):
 
 
 @runtime_checkable
+class MayLackName(Protocol):
+    """A task that may have objects without a name, which no experiment file can hold."""
+
+    @property
+    def without_name(self) -> str:
+        """The object, such as ``metric 'f'``; empty if all have a name."""
+
+
+@runtime_checkable
 class HasPublicMean(Protocol):
     """A federation whose samples may be centred by a mean that is public."""
 

@@ -140,33 +140,47 @@ def function_specs(
 
     None if one of them has no name.
     """
+    if without_name(loss, metrics, transform):
+        return None
     table: dict[str, str | list[str] | dict[str, str]] = {}
     if transform is not None:
-        named = transform if isinstance(transform, str) else name_of(transform)
-        if named is None:
-            return None
-        table["transform"] = named
+        table["transform"] = _known_name({}, transform) or ""
     if loss is not None:
-        name = loss if isinstance(loss, str) else _name_in(LOSSES, loss)
-        if name is None:
-            return None
-        table["loss"] = name
+        table["loss"] = _known_name(LOSSES, loss) or ""
     if isinstance(metrics, Mapping):
-        names = {title: _name_in(KNOWN, f) for title, f in metrics.items()}
-        if not all(names.values()):
-            return None
+        names = {title: _known_name(KNOWN, f) for title, f in metrics.items()}
         table["metrics"] = {title: name or "" for title, name in names.items()}
     elif isinstance(metrics, tuple):
         table["metrics"] = list(metrics)
     return table
 
 
-def _name_in(register: Mapping[str, AnyMetric], function: object) -> str | None:
-    """Return the name of a function in one of poise's registers, or its own name."""
+def without_name(loss: object, metrics: object, transform: object) -> str:
+    """Return which function or metric has no name; empty if all have one.
+
+    >>> without_name("mse", {"f": Metric}, transform=lambda x, generator: x)
+    'the transform'
+    """
+    if transform is not None and _known_name({}, transform) is None:
+        return "the transform"
+    if loss is not None and _known_name(LOSSES, loss) is None:
+        return "the loss"
+    if isinstance(metrics, Mapping):
+        for title, metric in metrics.items():
+            if _known_name(KNOWN, metric) is None:
+                return f"metric {title!r}"
+    return ""
+
+
+def _known_name(register: Mapping[str, AnyMetric], value: object) -> str | None:
+    """Return the name of an object in one of poise's registers, or its own name."""
+    if isinstance(value, str):
+        return value
     for name, known in register.items():
-        if known is function:
+        equal = isinstance(known, Metric) and type(known) is type(value)
+        if known is value or (equal and known == value):
             return name
-    return name_of(function)
+    return name_of(value)
 
 
 def _is_plain(value: object) -> bool:

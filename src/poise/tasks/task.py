@@ -45,6 +45,7 @@ from poise.tasks.named import (
     module_spec,
     names_metrics,
     transform_named,
+    without_name,
 )
 from poise.tasks.oracle import HasShards, SampleOracle, example_of
 from poise.tasks.probe import (
@@ -245,6 +246,14 @@ class Task:
         rest = {name: value for name, value in chosen.items() if value is not None}
         dtype = {"dtype": self.dtype} if self.dtype != "float32" else {}
         return {**architecture, **functions, **rest, **dtype}
+
+    @property
+    def without_name(self) -> str:
+        """What keeps the task out of experiment files, for messages; empty if nothing."""
+        if self.spec is not None:
+            return ""
+        function = without_name(self.loss, self.metrics, self.transform)
+        return function or "the module"
 
     def bind(self, federation: HasShards, device: str = "cpu") -> SampleOracle:
         """Return the gradient oracle of this task on a federation."""

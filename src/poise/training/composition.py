@@ -38,6 +38,7 @@ from poise.core.federations import (
     HasMembers,
     HasPublicMean,
     KnowsAltered,
+    MayLackName,
     ReadableFederation,
     SaysAssumed,
     SendsMessages,
@@ -78,6 +79,9 @@ OF_CLIENTS = ("client_", "train_", "own_", "local_")
 
 ALTERED = "altered"
 """The entry of the ledger with the clients that clip their updates or add noise to them."""
+
+NO_TASK = "# no [task]: "
+"""Begins the line of an experiment file that says why it has no table [task]."""
 
 TABLE_LIMIT = 10_000  # the ledger keeps no table of more clients than this
 
@@ -400,6 +404,8 @@ class Composition:
     def _text(self) -> str:
         """Return the experiment file of the run folder."""
         text = tomli_w.dumps(self.table())
+        if isinstance(self.task, MayLackName) and self.task.without_name:
+            text = f"{NO_TASK}{self.task.without_name} has no name\n{text}"
         if self.assumed:
             text = f"# {self.assumed}\n{text}"
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from poise.ledger.store import DATABASE, EXPERIMENT, begun, has_experiment
 from poise.privacy.budget import UnlearningPlan
 from poise.results import Run, open_run
 from poise.tasks import Ridge, Task, task_of
-from poise.training.composition import Composition
+from poise.training.composition import NO_TASK, Composition
 from poise.training.own_code import use_code
 
 NODES = "nodes"
@@ -185,13 +186,31 @@ def task_in(experiment: Experiment) -> Task | Ridge:
     options = experiment.table("task")
     with experiment.located(), errors_in_table("task"):
         if not options:
-            hint = (
-                "name a model, or give the task: resume(path, task=…); for the command "
-                "line, move the function that makes the module out of __main__ into a "
-                "module: Task(module='package.module:function')"
-            )
-            raise InvalidOption("the experiment has no [task]", hint)
+            raise _no_task(experiment.text)
         return task_of(options)
+
+
+def _no_task(text: str) -> InvalidOption:
+    """Return the error of a file without [task], with the reason that the run wrote."""
+    reasons = [line for line in text.splitlines() if line.startswith(NO_TASK)][:1]
+    reason = "".join(reasons).removeprefix(NO_TASK)
+    quoted = re.fullmatch(r"metric (.+) has no name", reason)
+    if quoted is None:
+        hint = (
+            "name a model, or give the task: resume(path, task=…); for the command "
+            "line, move the function that makes the module out of __main__ into a "
+            "module: Task(module='package.module:function')"
+        )
+    else:
+        hint = (
+            "give the task: resume(path, task=…); for the command line, put the metric "
+            "at the top level of a module and write "
+            f"metrics = {{{quoted[1]} = 'my_package.metrics:NAME'}}"
+        )
+    message = "the experiment has no [task]"
+    if reason:
+        message = f"{message}: {reason}"
+    return InvalidOption(message, hint)
 
 
 @contextmanager
