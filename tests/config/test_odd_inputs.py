@@ -162,10 +162,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: on_module(loss=lambda o, y: ce(o, y).sum()),
         "sum of their losses",
     ),
-    "a short loss": (lambda: on_module(loss=lambda o, y: ce(o, y)[:-1]), "shape (1,)"),
+    "a short loss": (lambda: on_module(loss=lambda o, y: ce(o, y)[:-1]), "shape (3,)"),
     "an (n, n) loss": (
         lambda: on_module(loss=lambda o, y: (o[:, :1] - y) ** 2),
-        "shape (2, 2) for 2 samples",
+        "shape (4, 4) for 4 samples",
     ),
     "a loss of None": (lambda: on_module(loss=lambda o, y: None), "NoneType"),
     "a loss of 1.0": (lambda: on_module(loss=lambda o, y: 1.0), "returns a float"),
@@ -177,9 +177,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a loss of outputs": (lambda: on_module(loss=lambda o: o), "TypeError"),
     "a short metric": (
         lambda: on_module(metrics={"m": lambda o, y: o[:-1, 0]}),
-        "metric 'm' returns shape (1,)",
+        "metric 'm' returns shape (3,)",
     ),
-    "a wide metric": (lambda: on_module(metrics={"m": lambda o, y: o}), "shape (2, 3)"),
+    "a wide metric": (lambda: on_module(metrics={"m": lambda o, y: o}), "shape (4, 3)"),
     "a metric of a text": (
         lambda: on_module(metrics={"m": lambda o, y: "good"}),
         "one value per sample, or one number for all",

@@ -16,6 +16,7 @@ from poise.config.experiment import parse
 from poise.core.directions import PREFIXES, Directions
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
 from poise.metrics import AUROC, CalibrationError, OfSet
+from poise.metrics.named import NAMED
 from poise.tasks.oracle import SampleOracle
 from poise.training.experiment_files import compose
 
@@ -220,7 +221,7 @@ ERRORS = {
     "a function of the wrong shape": (
         lambda: (two_classes(), {"bad": lambda o, t: o[:, :, None]}),
         (),
-        "Task: metric 'bad' returns shape (2, 2, 1) for 2 samples (return one value per "
+        "Task: metric 'bad' returns shape (3, 2, 1) for 3 samples (return one value per "
         "sample, or one number for all)",
     ),
     "a function that returns a text": (
@@ -359,3 +360,44 @@ def test_an_experiment_file_names_them() -> None:
         InvalidOption, match=r"unknown metric 'dise' \(did you mean 'dice'"
     ):
         compose(parse(wrong), 0)
+
+
+class Exchanged(torch.nn.Linear):
+    """Outputs (classes, n) instead of (n, classes)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).T
+
+
+def test_outputs_with_classes_first_are_refused_for_two_classes_too() -> None:
+    task = poise.Task(module=lambda: Exchanged(3, 2))
+    with pytest.raises(IncompatibleParts, match=r"shape \(2, 3\) for 3 samples"):
+        poise.train(two_classes(), task, SGD, rounds=1)
+
+
+class Named(torch.nn.Linear):
+    """Outputs in a dictionary."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"scores": super().forward(x)}
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_a_named_metric_of_a_dictionary_is_refused_in_a_sentence(name: str) -> None:
+    loss = lambda outputs, labels: torch.nn.functional.cross_entropy(
+        outputs["scores"], labels, reduction="none"
+    )
+    task = poise.Task(module=lambda: Named(3, 2), loss=loss, metrics=(name,))
+    with pytest.raises(IncompatibleParts, match="returns a dict, not one tensor") as no:
+        poise.train(two_classes(), task, SGD, rounds=1)
+    assert f"metric {name!r} cannot be measured" in str(no.value)
+
+
+def test_a_set_metric_of_a_dictionary_is_refused_in_a_sentence() -> None:
+    loss = lambda outputs, labels: torch.nn.functional.cross_entropy(
+        outputs["scores"], labels, reduction="none"
+    )
+    for metric in (OfSet(lambda o, y: 1.0), lambda o, y: 1.0):
+        task = poise.Task(module=lambda: Named(3, 2), loss=loss, metrics={"m": metric})
+        with pytest.raises(IncompatibleParts, match="returns a dict, not one tensor"):
+            poise.train(two_classes(), task, SGD, rounds=1)

@@ -10,6 +10,7 @@ import torch
 
 from poise.core.directions import Directions
 from poise.core.errors import IncompatibleParts, errors_at
+from poise.core.parts import OURS
 from poise.core.trees import mapped
 from poise.metrics.items import ambiguous
 from poise.metrics.metric import Metric
@@ -54,9 +55,9 @@ def metric_kinds(
     *,
     named_loss: bool = True,
 ) -> MetricKinds:
-    """Return the metrics by kind; raise if one does not fit the outputs of two samples.
+    """Return the metrics by kind; raise if one does not fit the outputs of the probe.
 
-    A function that returns one number for two samples is a metric of the set. A named
+    A function that returns one number for several samples is a metric of the set. A named
     loss tells where the outputs have the classes; a loss of the user's own does not.
     """
     kinds = MetricKinds()
@@ -78,7 +79,20 @@ def metric_kinds(
             kinds.per_sample[name] = metric  # type: ignore[assignment]
         else:
             kinds.of_set[name] = OfSet(metric)
+            _check_tensor(name, kinds.of_set[name], outputs)
     return kinds
+
+
+def _check_tensor(name: str, metric: Metric, outputs: object) -> None:
+    """Raise if a metric of poise would get outputs that are not one tensor."""
+    ours = type(metric).__module__.startswith(OURS)
+    if ours and not isinstance(outputs, torch.Tensor):
+        raise IncompatibleParts(
+            f"Task: metric {name!r} cannot be measured: the model returns a "
+            f"{type(outputs).__name__}, not one tensor",
+            "leave it out, or give a function of (outputs, labels) with one value per sample",
+            where=("metrics",),
+        )
 
 
 def _check_form(name: str, outputs: object, labels: torch.Tensor) -> None:
@@ -96,7 +110,8 @@ def _check_form(name: str, outputs: object, labels: torch.Tensor) -> None:
 def _check_fit(
     name: str, metric: Metric, outputs: torch.Tensor, labels: torch.Tensor
 ) -> None:
-    """Raise if a metric cannot take the outputs and labels of two samples."""
+    """Raise if a metric cannot take the outputs and labels of the probe."""
+    _check_tensor(name, metric, outputs)
     try:
         metric.update(metric.init(), outputs, labels)
     except IncompatibleParts as error:

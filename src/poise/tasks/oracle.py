@@ -404,6 +404,6 @@ def blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
     return [(a, min(a + size, stop)) for a in range(start, stop, size)]
 
 
-def example_of(samples: Samples) -> Inputs:
-    """Return the model input of two samples, to test a module with."""
-    return samples.features(torch.zeros(2, dtype=torch.int64))
+def example_of(samples: Samples, count: int = 2) -> Inputs:
+    """Return the model input of a few samples, to test a module with."""
+    return samples.features(torch.zeros(count, dtype=torch.int64))

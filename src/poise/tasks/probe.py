@@ -1,4 +1,4 @@
-"""Checks of a user's module and loss on two samples, before training."""
+"""Checks of a user's module and loss on a few samples, before training."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ from poise.tasks.losses import Averaged, PerSample
 
 SAME = 1e-4
 """Relative difference up to which two losses count as equal."""
+
+
+def probe_size(samples: Samples) -> int:
+    """Return how many samples a probe has: as many as no other dimension of the outputs.
+
+    Outputs with samples and classes exchanged then have a wrong shape.
+    """
+    taken = (samples.classes, samples.element_classes, samples.outputs)
+    return next(count for count in range(3, 7) if count not in taken)
 
 
 def check_module(module: object) -> None:
@@ -183,7 +192,7 @@ def checked_loss(
     value = float(both.detach())
     if total and abs(value - total) <= SAME * abs(total):
         raise _misfit(
-            f"the loss of two samples is the sum of their losses ({value:g})",
+            f"the loss of {len(labels)} samples is the sum of their losses ({value:g})",
             "return one value per sample, or their mean",
             where="loss",
         )
@@ -213,7 +222,7 @@ def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:  # the function is the user's: it may raise anything
         verb = "cannot be made"
         if arguments:
-            verb = "fails on two samples"
+            verb = "fails on a few samples"
         raise _misfit(
             f"the {what} {verb}: {type(error).__name__}: {error}",
             where=what.split()[0].replace("metric", "metrics"),

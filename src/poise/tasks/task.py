@@ -58,6 +58,7 @@ from poise.tasks.probe import (
     checked_loss,
     is_lazy,
     materialised,
+    probe_size,
     usual_loss,
 )
 from poise.tasks.trained import TrainedModule, loaded
@@ -373,7 +374,7 @@ class Task:
         dtype = DTYPES[self.dtype]
         example = mapped(
             lambda part: part.to(dtype) if part.is_floating_point() else part,
-            example_of(samples),
+            example_of(samples, probe_size(samples)),
         )
         try:
             outputs = run_module(copy.deepcopy(module).to(dtype).eval(), example)
@@ -408,7 +409,7 @@ class Task:
 
 
 class _Fitted(NamedTuple):
-    """The loss and the metrics after a forward pass on two samples."""
+    """The loss and the metrics after a forward pass on a few samples."""
 
     loss: PerSample
     metrics: MetricKinds
