@@ -6,7 +6,7 @@ protocols describe abilities of some federations; test for them with ``isinstanc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from poise.core.types import Floats, Ints
@@ -125,6 +125,15 @@ class SaysAssumed(Protocol):
     @property
     def assumed(self) -> str:
         """The value as a sentence; empty if there is none."""
+
+
+@runtime_checkable
+class NamesMetrics(Protocol):
+    """A task whose user may have named its metrics."""
+
+    @property
+    def metrics(self) -> Collection[str] | None:
+        """The names or titles of the metrics; None if the task chooses them."""
 
 
 @runtime_checkable

@@ -544,6 +544,14 @@ class KnowsSampleForm(Protocol):
 
 
 @runtime_checkable
+class NeedsSamples(Protocol):
+    """An oracle that knows how many samples its module needs in training."""
+
+    def least_samples(self) -> int:
+        """Return the least number of samples of a batch."""
+
+
+@runtime_checkable
 class ChecksMetrics(Protocol):
     """An oracle that knows which metrics have no value on its data."""
 

@@ -29,6 +29,7 @@ from poise.tasks.kernels import Kernel
 from poise.tasks.losses import PerSample
 from poise.tasks.measurable import Population, check_measurable, client_sets
 from poise.tasks.opened import Opened
+from poise.tasks.probe import refuses_one
 from poise.tasks.rowwise import RowKernel
 from poise.tasks.totals import Totals, values_of
 from poise.tasks.transforms import Augmentation, Transform
@@ -126,6 +127,16 @@ class SampleOracle:
     def sample_form(self) -> str:
         """The form of a sample, from which the model can be made without the data."""
         return form_text(self.federation.shards(np.zeros(1, dtype=np.int64)).samples)
+
+    def least_samples(self) -> int:
+        """Return the least number of samples of a training batch: 2 with batch norm."""
+        samples = self.federation.shards(np.zeros(1, dtype=np.int64)).samples
+        example = example_of(samples, 1)
+        if self.module is not None and refuses_one(
+            self.module, example, self.kernel.dtype
+        ):
+            return 2
+        return 1
 
     def stacks(self, samples: int) -> bool:
         """Whether one call computes its clients together for batches of this size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -12,9 +13,12 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from poise.core.errors import IncompatibleParts
 from poise.core.samples import Samples
-from poise.core.trees import Inputs
+from poise.core.trees import Inputs, mapped
 from poise.tasks.calls import called as run
 from poise.tasks.losses import Averaged, PerSample
+
+SINGLE = "more than 1 value per channel"
+"""What PyTorch's batch norm says of a single sample."""
 
 SAME = 1e-4
 """Relative difference up to which two losses count as equal."""
@@ -65,6 +69,23 @@ def materialised(module: nn.Module, example: Inputs) -> nn.Module:
     for layer, mode in modes.items():
         layer.training = mode
     return module
+
+
+def refuses_one(module: nn.Module, example: Inputs, dtype: torch.dtype) -> bool:
+    """Return whether batch norm of a module refuses this single sample in training."""
+    norms = (nn.modules.batchnorm._BatchNorm, nn.modules.batchnorm._LazyNormBase)
+    if not any(isinstance(layer, norms) for layer in module.modules()):
+        return False
+    example = mapped(
+        lambda part: part.to(dtype) if part.is_floating_point() else part, example
+    )
+    made = copy.deepcopy(module).to("cpu", dtype).train()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            run(made, example)
+    except Exception as error:  # the module is the user's: it may raise anything
+        return SINGLE in str(error)
+    return False
 
 
 def usual_loss(samples: Samples) -> str:

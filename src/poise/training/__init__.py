@@ -6,6 +6,7 @@ begins a run, `resume` continues it.
 """
 
 from poise.engine.local_work import BackendPart
+from poise.training.before_training import check_batches, unmeasured
 from poise.training.composition import (
     ALTERED,
     OF_CLIENTS,
@@ -49,6 +50,7 @@ __all__ = [
     "Prepared",
     "begin",
     "check",
+    "check_batches",
     "compose",
     "composed",
     "declaring_modules",
@@ -71,5 +73,6 @@ __all__ = [
     "slot",
     "task_in",
     "train",
+    "unmeasured",
     "use_code",
 ]

@@ -68,6 +68,7 @@ from poise.ledger.store import ENDING, TENSORS, Ledger
 from poise.privacy.budget import Budget
 from poise.results import Run, open_run
 from poise.results.modules import SAMPLE_FORM
+from poise.training.before_training import check_batches, unmeasured
 from poise.training.composition import ALTERED, Composition, Prepared, prepare
 from poise.training.divergence import divergence
 from poise.training.experiment_files import compose, recorded
@@ -219,7 +220,11 @@ def begin(
     warn_if_not_reproducible()
     with sizes_checked():
         prepared = prepare(composition)
+        check_batches(prepared.composition, prepared.oracle)
         state = engine.initial(prepared.oracle, prepared.plan)
+    lost = unmeasured(prepared.composition, prepared.oracle)
+    if lost:
+        warnings.warn(str(lost), stacklevel=3)
     if start is not None:
         state = _starting_from(start, state)
         composition = prepared.composition.with_options(

@@ -68,7 +68,7 @@ from poise.core.traits import (
 from poise.core.types import Floats, Setting
 from poise.engine.plan import Parts
 from poise.theory import Assumption, Terms
-from poise.training import Composition, composed, fit
+from poise.training import Composition, check_batches, composed, fit, unmeasured
 from poise.weightings import Proportional
 
 
@@ -206,6 +206,7 @@ def explain_composition(
     try:
         composition = composition.resolved()
         fit(composition.parts, setting)
+        check_batches(composition, oracle)
     except IncompatibleParts as error:
         return _refused(composition.parts, setting, title, error)
     parts = composition.parts
@@ -295,7 +296,7 @@ def explain_composition(
             c for c in conditions(context, known_constants) if known or c.holds is False
         ),
         terms=terms_at(rounds),
-        remarks=remarks(context),
+        remarks=(*remarks(context), *_unmeasured(composition, oracle)),
         advice=advised,
         notes=(
             *_assumed(composition),
@@ -457,6 +458,14 @@ def _method_notes(
             others = "; the other clients are assumed to be like these"
         notes.append(f"losses: from one local training of {count} clients{others}")
     return tuple(notes)
+
+
+def _unmeasured(composition: Composition, oracle: Oracle) -> tuple[Remark, ...]:
+    """The warning about metrics that need test data; empty if all are measured."""
+    lost = unmeasured(composition, oracle)
+    if not lost:
+        return ()
+    return (Remark(f"{lost.listed} not measured", lost.reason, lost.hint),)
 
 
 def _refused(
