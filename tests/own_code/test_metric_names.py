@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
 import poise
-from faults.support import call
+from faults.support import call, opened
 from own_code.support import write_package
+from poise.core.errors import InvalidOption
 from poise.core.objects import use_folders
 from poise.metrics import AUROC, F1, CalibrationError, OfSet
 from poise.tasks import task_of
@@ -53,3 +55,16 @@ def test_a_metric_object_at_the_top_level_of_a_module_has_a_name(
     task = poise.Task(module=nn.Linear, metrics={"e": "own_metric.scores:ece"})
     assert task.spec is not None
     assert task.spec["metrics"] == {"e": "own_metric.scores:ece"}
+
+
+def test_unlearning_says_that_it_takes_the_objects_itself(tmp_path: Path) -> None:
+    x = np.arange(60, dtype=np.float32).reshape(20, 3) / 60
+    fed = poise.federation((x, np.arange(20) % 2), clients=2)
+    sgd = poise.solvers.SGD(lr=0.1, steps=1)
+    task = poise.task("logistic")
+    path = tmp_path / "r"
+    poise.train(fed, task, sgd, rounds=2, keep="all", out=path).close()
+    with opened(path) as run, pytest.raises(InvalidOption) as refused:
+        poise.unlearn(run, [1])
+    assert "unlearn(run, …, federation=…)" in str(refused.value)
+    assert "resume(" not in str(refused.value)

@@ -132,9 +132,7 @@ class SampleOracle:
         """Return the least number of samples of a training batch: 2 with batch norm."""
         samples = self.federation.shards(np.zeros(1, dtype=np.int64)).samples
         example = example_of(samples, 1)
-        if self.module is not None and refuses_one(
-            self.module, example, self.kernel.dtype
-        ):
+        if self.module is not None and refuses_one(self.module, example):
             return 2
         return 1
 

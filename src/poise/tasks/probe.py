@@ -71,15 +71,15 @@ def materialised(module: nn.Module, example: Inputs) -> nn.Module:
     return module
 
 
-def refuses_one(module: nn.Module, example: Inputs, dtype: torch.dtype) -> bool:
+def refuses_one(module: nn.Module, example: Inputs) -> bool:
     """Return whether batch norm of a module refuses this single sample in training."""
     norms = (nn.modules.batchnorm._BatchNorm, nn.modules.batchnorm._LazyNormBase)
     if not any(isinstance(layer, norms) for layer in module.modules()):
         return False
     example = mapped(
-        lambda part: part.to(dtype) if part.is_floating_point() else part, example
+        lambda part: part.float() if part.is_floating_point() else part, example
     )
-    made = copy.deepcopy(module).to("cpu", dtype).train()
+    made = copy.deepcopy(module).cpu().float().train()
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             run(made, example)

@@ -35,6 +35,10 @@ NODES = "nodes"
 """The source of an experiment whose data are on the nodes of a deployment."""
 
 
+AGAIN = "resume(path"
+"""The call that takes objects which an experiment cannot name, up to its options."""
+
+
 def on_nodes(experiment: Experiment) -> bool:
     """Return whether the clients of an experiment are nodes: it names the backend ``flower``."""
     backend = experiment.table("run").get("backend")
@@ -47,17 +51,20 @@ def compose(
     seed: int,
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
+    again: str = AGAIN,
 ) -> Composition:
     """Compose the run of one seed; ``federation`` and ``task`` replace tables.
+
+    ``again`` is the call that takes them, for messages about absent tables.
 
     It imports the modules that the experiment names: call it for a run folder only if
     the user wants to continue the run.
     """
     use_code(experiment)
     if federation is None:
-        federation = federation_in(experiment, seed)
+        federation = federation_in(experiment, seed, again)
     if task is None:
-        task = task_in(experiment)
+        task = task_in(experiment, again)
     parts = parts_in(experiment)
     budget = None
     with experiment.located(), errors_in_table("unlearning"):
@@ -145,14 +152,14 @@ def recorded(folder: Path) -> Experiment:
     return parse(open_run(folder).meta["experiment"], file)
 
 
-def federation_in(experiment: Experiment, seed: int) -> Federation:
+def federation_in(experiment: Experiment, seed: int, again: str = AGAIN) -> Federation:
     """Return the federation of an experiment's table [data]."""
     options = experiment.table("data")
     with experiment.located(), errors_in_table("data"):
         if not options:
             raise InvalidOption(
                 "the data of this run were Python objects without a name",
-                "give them again: resume(path, federation=…); for the command line, load "
+                f"give them again: {again}, federation=…); for the command line, load "
                 "them in a function of a module: federation('package.module:function')",
             )
         if "source" not in options:
@@ -181,29 +188,29 @@ def reads_files(experiment: Experiment) -> bool:
     return names_files(experiment.table("data").get("source"))
 
 
-def task_in(experiment: Experiment) -> Task | Ridge:
+def task_in(experiment: Experiment, again: str = AGAIN) -> Task | Ridge:
     """Return the task of an experiment's table [task]."""
     options = experiment.table("task")
     with experiment.located(), errors_in_table("task"):
         if not options:
-            raise _no_task(experiment.text)
+            raise _no_task(experiment.text, again)
         return task_of(options)
 
 
-def _no_task(text: str) -> InvalidOption:
+def _no_task(text: str, again: str) -> InvalidOption:
     """Return the error of a file without [task], with the reason that the run wrote."""
     reasons = [line for line in text.splitlines() if line.startswith(NO_TASK)][:1]
     reason = "".join(reasons).removeprefix(NO_TASK)
     quoted = re.fullmatch(r"metric (.+) has no name", reason)
     if quoted is None:
         hint = (
-            "name a model, or give the task: resume(path, task=…); for the command "
+            f"name a model, or give the task: {again}, task=…); for the command "
             "line, move the function that makes the module out of __main__ into a "
             "module: Task(module='package.module:function')"
         )
     else:
         hint = (
-            "give the task: resume(path, task=…); for the command line, put the metric "
+            f"give the task: {again}, task=…); for the command line, put the metric "
             "at the top level of a module and write "
             f"metrics = {{{quoted[1]} = 'my_package.metrics:NAME'}}"
         )

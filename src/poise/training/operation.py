@@ -223,7 +223,7 @@ def begin(
         check_batches(prepared.composition, prepared.oracle)
         state = engine.initial(prepared.oracle, prepared.plan)
     lost = unmeasured(prepared.composition, prepared.oracle)
-    if lost:
+    if lost and start is None:  # a branch of a run repeats no warning
         warnings.warn(str(lost), stacklevel=3)
     if start is not None:
         state = _starting_from(start, state)

@@ -40,6 +40,9 @@ from poise.unlearning.request import Request
 RESTARTING = ("sifu", "scratch")
 """Methods after which a request may restart inside the branch; the others continue at its end."""
 
+AGAIN = "unlearn(run, …"
+"""The call that takes objects which the run cannot name, up to its options."""
+
 ACCURACY = "train_accuracy"
 LOSSES = ("train_loss", "loss")
 HELD_OUT = "accuracy"
@@ -60,7 +63,7 @@ def composition_of(
     ``federation`` and ``task`` replace tables that the experiment does not have.
     """
     experiment = experiment_of(run)
-    return compose(experiment, experiment.seeds[0], federation, task)
+    return compose(experiment, experiment.seeds[0], federation, task, again=AGAIN)
 
 
 def training_curvature(run: Run, whole: Composition) -> Curvature | None:
