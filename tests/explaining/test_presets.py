@@ -52,7 +52,8 @@ def test_every_preset_can_be_explained(name: str, arm: str) -> None:
     except DataError as error:
         pytest.skip(str(error))
     assert found.objective.sum() == pytest.approx(1.0)
-    assert found.unbiased is not None
+    if found.unbiased is None:  # Adam's steps have no closed form
+        assert any("no closed form" in text for text in found.warnings)
     assert found.rounds > 0
     assert json.dumps(
         found.as_data(),
