@@ -88,4 +88,4 @@ def test_explain_says_so_for_a_run():
             rounds=3,
         )
     )
-    assert "effective=0.5 keeps half in every round" in text
+    assert "effective clients (1/Σ c²) at these losses" in text

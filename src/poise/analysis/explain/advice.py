@@ -205,6 +205,5 @@ def effective_advice(p: Floats, tilt: Tilt, losses: Floats) -> Iterator[str]:
     mild = mild_temperature(p, exponents, least=present, share=HALF)
     yield (
         f"{tilt.option}: {present:.3g} leaves {left:.2g} of {known:.3g} effective "
-        f"clients (1/Σ c²) at these losses; {mild:.3g} leaves half, and "
-        f"effective={HALF} keeps half in every round"
+        f"clients (1/Σ c²) at these losses; {mild:.3g} leaves half"
     )
