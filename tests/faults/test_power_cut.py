@@ -84,11 +84,14 @@ def rounds_done(log: Path) -> list[tuple[int, float]]:
     return done
 
 
-def cut(pid: int, image: Path, copy: Path) -> None:
-    """Copy the image at one moment of a process."""
+def cut(
+    pid: int, image: Path, copy: Path, log: Path | None = None
+) -> list[tuple[int, float]]:
+    """Copy the image at one moment of a process; return the rounds it had logged then."""
     os.kill(pid, signal.SIGSTOP)
     try:
         subprocess.run(["cp", "--sparse=always", str(image), str(copy)], check=True)
+        return [] if log is None else rounds_done(log)
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -121,8 +124,7 @@ def test_a_power_cut_loses_no_recorded_round_and_no_named_file(
         least = draw.randrange(1, ROUNDS // 4)
         while process.alive and len(rounds_done(log)) < least:
             time.sleep(0.002)
-        cut(process.pid, image, after_cut)
-        done = rounds_done(log)
+        done = cut(process.pid, image, after_cut, log)
         process.kill()
     assert len(done) < ROUNDS, "the run was over before the cut"
     with mounted(after_cut, tmp_path / "again") as disk:

@@ -72,6 +72,10 @@ def test_means_count_the_seeds_on_the_next_page(made: Path, tmp_path: Path) -> N
         shutil.copyfile(made / DATABASE, folder / DATABASE)
         text = (made / EXPERIMENT).read_text().replace("lr = 0.1", "lr = 0.2")
         (folder / EXPERIMENT).write_text(text)
+        with closing(sqlite3.connect(folder / DATABASE)) as database, database:
+            database.execute(
+                "UPDATE meta SET value = ? WHERE key = 'seed'", (str(seed),)
+            )
     line = client(runs).get("/api/runs").json()[-1]
     assert line["name"] == "last/seed-0"
     assert {interval["n"] for interval in line["over_seeds"].values()} == {3}

@@ -267,7 +267,7 @@ def test_a_full_disk_at_any_write_is_named_and_the_request_ends_in_the_same_cert
     assert "Traceback" not in outcome.err
     said = json.loads(outcome.out)
     assert str(run) in said["error"]
-    assert "free some space" in said["hint"]
+    assert "free some space" in said["hint"], said
     finished(run, seeded, whole)
 
 

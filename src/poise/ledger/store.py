@@ -24,6 +24,7 @@ from poise.ledger.files import (
     REQUEST,
     hint,
     make_folder,
+    no_room,
     refuse_link,
     write_whole,
 )
@@ -112,7 +113,11 @@ class Ledger:
             try:
                 make_folder(path)
             except OSError as error:
-                raise LedgerError(f"cannot make {path}: {error.strerror}") from error
+                remedy = ""
+                if no_room(error):
+                    remedy = "free some space, then repeat the command"
+                message = f"cannot make {path}: {error.strerror}"
+                raise LedgerError(message, remedy) from error
         ledger = cls(path, writing=True)
         try:
             if path is not None:
