@@ -11,13 +11,14 @@ import pytest
 
 import poise
 from parameters import thorough_except
-from poise.apps.experiments.claims import judge, paired, score
+from poise.apps.experiments.claims import judge, paired
 from poise.apps.experiments.reproduction import (
     Reproduction,
     Selection,
     load_reproduction,
     presets,
 )
+from poise.apps.experiments.run_scores import rounds_to_targets, score
 from poise.core.errors import DataError, InvalidOption
 from poise.training import compose
 
@@ -217,6 +218,102 @@ def test_weight_of_a_trait_is_relative_to_the_base() -> None:
     assert np.isnan(score(run, "weight:imbalance ratio<0.1"))
     with pytest.raises(InvalidOption, match="has no condition"):
         score(run, "weight:flip ratio")
+
+
+def curved(curve: list[float], *, seed: int = 0, metric: str = "accuracy") -> poise.Run:
+    """A run whose metric has these values after rounds 1, 2, …"""
+    from reports.ledgers import made_run
+
+    return made_run({metric: curve}, seed=seed)
+
+
+def test_a_score_may_cover_a_range_of_rounds() -> None:
+    """Changes of rounds 2-5: 2, 1, 3 (tenths); mean 2, standard deviation sqrt(2/3)."""
+    run = curved([0.0, 0.1, 0.3, 0.4, 0.7, 0.2])
+    assert score(run, "mean:accuracy:3-5") == pytest.approx(1.4 / 3)
+    assert score(run, "mean:accuracy:6-6") == pytest.approx(0.2)
+    assert score(run, "final:accuracy:1-5") == pytest.approx(0.7)
+    assert score(run, "half:accuracy:1-3") == pytest.approx(0.1)
+    assert score(run, "mean:accuracy:1-6") == score(run, "mean:accuracy")
+    assert score(run, "smoothness:accuracy:2-5") == pytest.approx(np.sqrt(2 / 3) / 2)
+    assert score(run, "smoothness:accuracy:1-6") == score(run, "smoothness")
+    assert score(run, "smoothness") == score(run, "smoothness:accuracy")
+    for wrong in ("mean:accuracy:5-3", "mean:accuracy:0-3", "mean:accuracy:20"):
+        with pytest.raises(InvalidOption, match="no range of rounds"):
+            score(run, wrong)
+    with pytest.raises(InvalidOption, match="the run has 6 rounds"):
+        score(run, "mean:accuracy:3-7")
+    sparse = curved([np.nan, np.nan, 0.5, 0.6])
+    with pytest.raises(
+        InvalidOption, match="did not measure accuracy in rounds 1 to 2"
+    ):
+        score(sparse, "mean:accuracy:1-2")
+
+
+def test_targets_of_the_page_are_those_of_the_accuracy() -> None:
+    names = ("rounds_to:0.9", "rounds_to:0.5:accuracy", "final:accuracy")
+    assert rounds_to_targets((*names, "rounds_to:0.8:local_accuracy")) == [0.5, 0.9]
+
+
+def test_audit_auc_counts_all_clients_or_only_those_seen() -> None:
+    """One rider among ten; by hand from the scores of the audit."""
+    fed = poise.federation("digits", clients=10)
+    solver = poise.solvers.SGD(lr=0.1, steps=5, batch_size=16)
+    rider = poise.attacks.FreeRider((2,))
+    run = poise.train(
+        fed,
+        poise.task("logistic"),
+        solver,
+        sampler=poise.samplers.Covering(4),
+        rounds=6,
+        attacks=[rider],
+    )
+    found = poise.audit(run)
+    assert score(run, "audit_auc") == found.auc([2]) == 1.0
+    assert score(run, "audit_auc:seen") == 1.0
+    first = next(
+        n for n in range(3) if 2 in run.participants[run.participants[:, 0] == n, 1]
+    )
+    seen = np.unique(run.participants[run.participants[:, 0] <= first, 1])
+    after = np.nan_to_num(found.by_round[first])
+    others = [after[i] for i in seen if i != 2]
+    by_hand = np.mean([(after[2] > v) + 0.5 * (after[2] == v) for v in others])
+    assert score(run, f"audit_auc:seen:{first + 1}") == by_hand
+    assert score(run, f"audit_auc:all:{first + 1}") == found.auc([2], round=first + 1)
+    if first:
+        with pytest.raises(InvalidOption, match="took part so far"):
+            score(run, "audit_auc:seen:1")
+    for wrong in ("audit_auc:some", "audit_auc:seen:first"):
+        with pytest.raises(InvalidOption, match="is no score"):
+            score(run, wrong)
+    with pytest.raises(InvalidOption, match="from 1 to 6"):
+        score(run, "audit_auc:all:7")
+    fair = poise.train(fed, poise.task("logistic"), solver, rounds=1)
+    with pytest.raises(InvalidOption, match="free-riders and others"):
+        score(fair, "audit_auc")
+
+
+def test_the_recovered_share_of_the_headroom_by_hand() -> None:
+    """FedAvg loses 0.2 by imbalance (0.8 to 0.6); the method wins 0.1 back: one half."""
+    runs = {
+        ("iid", "fedavg"): [curved([0.7]), curved([0.9], seed=1)],
+        ("skew", "fedavg"): [curved([0.5]), curved([0.7], seed=1)],
+        ("skew", "exp"): [curved([0.55]), curved([0.85], seed=1)],
+    }
+    claim = {
+        "text": "t",
+        "score": "final:accuracy",
+        "cell": "skew",
+        "headroom_cell": "iid",
+        "left": "exp",
+        "right": "fedavg",
+    }
+    half = judge({**claim, "recovers": 0.49}, runs)
+    assert half.holds
+    assert half.measured.startswith("recovers 50%: gain +0.1 ±")
+    assert not judge({**claim, "recovers": 0.51}, runs).holds
+    lossless = {**claim, "headroom_cell": "skew", "recovers": 0.0}
+    assert not judge(lossless, runs).holds
 
 
 def test_unknown_scores_and_presets_are_refused() -> None:

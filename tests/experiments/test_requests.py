@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poise.apps.experiments.claims import judge, score
+from poise.apps.experiments.claims import judge
 from poise.apps.experiments.reproduction import Reproduction
+from poise.apps.experiments.run_scores import score
 from poise.apps.experiments.unlearning_arms import Requests, certificates
 from poise.core.errors import InvalidOption
 from poise.results import Run, open_run

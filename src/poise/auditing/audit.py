@@ -50,18 +50,36 @@ class Audit:
         """Explain why client i, by number or name, is suspected or not."""
         return self.auditor.explain(client_number(i, len(self.p_values), self.names))
 
-    def auc(self, true: ArrayLike, round: int | None = None) -> float:
+    def auc(
+        self, true: ArrayLike, round: int | None = None, seen: bool = False
+    ) -> float:
         """The chance that a free-rider scores above a working client; ties are half.
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
             round: use the scores after this many aggregations; None for all.
+            seen: compare only clients that took part until then. The audit can say
+                nothing about the others: they have score 0, and bound what `auc` can
+                reach.
         """
         free_rider = self._free_riders(true, "auc")
-        if round is None:
-            scores = self.scores
-        else:
-            scores = np.nan_to_num(self.by_round[round - 1])
+        rounds = len(self.by_round)
+        after = rounds if round is None else round
+        require(
+            after == rounds or 1 <= after <= rounds,
+            f"auc: round must be from 1 to {rounds}, not {after}",
+        )
+        scores = self.scores
+        if after < rounds:
+            scores = np.nan_to_num(self.by_round[after - 1])
+        if seen:
+            took_part = ~np.isnan(self.by_round[:after]).all(axis=0)
+            free_rider, scores = free_rider[took_part], scores[took_part]
+            require(
+                bool(free_rider.any() and not free_rider.all()),
+                "auc: no free-rider, or only free-riders, took part so far",
+                "choose a later round, or seen=False",
+            )
         left = scores[free_rider][:, None]
         right = scores[~free_rider][None, :]
         return float(((left > right) + 0.5 * (left == right)).mean())

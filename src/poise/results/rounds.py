@@ -261,12 +261,19 @@ class RoundReader(LedgerReader):
             return int(reached[0]) + 1
         return None
 
-    def smoothness(self, metric: str = "accuracy") -> float:
+    def smoothness(
+        self, metric: str = "accuracy", first: int = 1, last: int | None = None
+    ) -> float:
         """std(delta)/|mean(delta)| of changes between measurements; small is smooth.
+
+        Args:
+            metric: one value per aggregation.
+            first: the first aggregation that counts, from 1.
+            last: the last one; None for the end of the run.
 
         Source: [Mansour 2023, Table 4].
         """
-        values = self._curve(metric)
+        values = self._curve(metric)[first - 1 : last]
         changes = np.diff(values[~np.isnan(values)])
         if not len(changes):
             return float("nan")

@@ -10,18 +10,17 @@ import numpy as np
 from rich.table import Table
 
 from poise.apps.cli.terminal import Bar, console, notes, print_json, stoppable
-from poise.apps.experiments.claims import (
-    ClaimVerdict,
-    client_similarity,
-    judge,
-    paired,
-    score,
-)
+from poise.apps.experiments.claims import ClaimVerdict, judge, paired
 from poise.apps.experiments.reproduction import (
     Reproduction,
     Selection,
     load_reproduction,
     presets,
+)
+from poise.apps.experiments.run_scores import (
+    client_similarity,
+    rounds_to_targets,
+    score,
 )
 from poise.apps.experiments.unlearning_arms import certificates
 from poise.config.run_options import parse_seeds
@@ -133,9 +132,7 @@ def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
         groups.append(Group(" · ".join(filter(None, cell_and_arm)), tuple(arm_runs)))
     items = (*preset.preset.get("expected", ()), *preset.preset.get("claims", ()))
     scores = [item["score"] for item in items]
-    targets = sorted(
-        {float(s.partition(":")[2]) for s in scores if s.startswith("rounds_to:")}
-    )
+    targets = rounds_to_targets(scores)
     first = list(_similarity_plots(runs)) if "homogeneity" in scores else []
     title = str(preset.preset["title"])
     return write_page(groups, path, title=title, targets=targets or None, first=first)

@@ -1,177 +1,16 @@
-"""Scores of the runs of a reproduction, and verdicts on the claims of the paper."""
+"""Verdicts on the claims of a paper, from the scores of the runs of a reproduction."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from poise.analysis.reports import scores
-from poise.apps.experiments.unlearning_arms import SCORES, score_of_requests
-from poise.config.experiment import parse
-from poise.core.errors import InvalidOption, require
-from poise.core.types import Floats
-from poise.graph import similarity
+from poise.apps.experiments.run_scores import score
 from poise.results import Run
-from poise.training import federation_in
-
-
-def score(run: Run, name: str) -> float:
-    """A score of a run by its name.
-
-    - ``rounds_to:0.9``: rounds until the accuracy reaches a target, or another metric:
-      ``rounds_to:0.9:local_accuracy``. A target that the run did not reach counts as
-      one round more than the run has, which favours the slower method.
-    - ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``: a metric at the end, at
-      half time, and on average.
-    - ``smoothness``: of the accuracy.
-    - ``worst:client_test_accuracy``: the lowest final value of all clients.
-    - ``spread:client_loss``: the standard deviation over the clients.
-    - ``surrogate:client_loss``: Σ q_i L_i with q_i in proportion to p_i times the
-      number of aggregations with client i. Weights that ignore how often each client
-      answers minimise it.
-    - ``weight:flip ratio>0``: mean coefficient over mean base weight of the clients
-      whose trait meets the condition; nan if the clients do not have the trait.
-    - ``distinct_clients``, ``distinct_classes``: means over the rounds; with ``:late``,
-      over the second half.
-    - ``homogeneity``: of the similarity graph of the run's clients, computed from its
-      experiment.
-    - ``retraining``, ``forgotten:2``, …: scores of unlearning requests
-      (`score_of_requests`).
-
-    ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth
-    of the measurements.
-    """
-    kind, _, rest = name.partition(":")
-    if kind in SCORES:
-        return score_of_requests(run, kind, rest)
-    metric = "accuracy"
-    if "own_accuracy" in run.metrics and "accuracy" not in run.metrics:
-        metric = "own_accuracy"
-    if kind == "rounds_to":
-        target, _, named = rest.partition(":")
-        reached = run.rounds_to(float(target), named or metric)
-        return float(run.rounds + 1 if reached is None else reached)
-    if kind == "smoothness":
-        return run.smoothness(metric)
-    if kind == "weight":
-        return _weight_gain(run, rest)
-    if kind in ("worst", "spread", "surrogate"):
-        return _score_per_client(run, kind, rest)
-    if kind in ("final", "half", "mean"):
-        return _score_of_curve(run, kind, rest or metric)
-    if kind == "homogeneity":
-        return client_similarity(run).homogeneity
-    if kind in _COUNTS:
-        counts = _COUNTS[kind](run)
-        require(counts is not None, f"{kind}: the run has no classes")
-        first_round = run.rounds // 2 if rest == "late" else 0
-        return float(np.asarray(counts)[first_round:].mean())
-    raise InvalidOption(
-        f"unknown score {name!r}",
-        "known: rounds_to:TARGET, rounds_to:TARGET:METRIC, final:METRIC, half:METRIC, "
-        "mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, weight:TRAIT>NUMBER, "
-        "smoothness, distinct_clients, distinct_classes:late, homogeneity; for "
-        "unlearning requests "
-        f"{', '.join(SCORES)}",
-    )
-
-
-def _score_per_client(run: Run, kind: str, metric: str) -> float:
-    """A score of a metric per client: ``worst``, ``spread`` or ``surrogate``."""
-    values = run.metric(metric)
-    require(
-        values.ndim == 2, f"{kind}:{metric}: {metric} has one value, not one per client"
-    )
-    measured = values[~np.isnan(values).all(axis=1)]
-    last = measured[-max(1, len(measured) // 20) :]
-    if kind == "worst":
-        return float(np.nanmin(last.mean(axis=0)))
-    if kind == "spread":
-        return float(scores.spread(last).mean())
-    return float((last @ _surrogate_importance(run)).mean())
-
-
-def _score_of_curve(run: Run, kind: str, metric: str) -> float:
-    """A score of a metric over the rounds: ``final``, ``half`` or ``mean``."""
-    values = run.metric(metric)
-    values = values[~np.isnan(values)]
-    if kind == "half":
-        return float(values[len(values) // 2])
-    if kind == "mean":
-        return float(values.mean())
-    last = values[-max(1, len(values) // 20) :]
-    return float(last.mean())
-
-
-_COUNTS: dict[str, Callable[[Run], Any]] = {
-    "distinct_clients": scores.distinct_clients,
-    "distinct_classes": scores.distinct_classes,
-}
-
-
-@dataclass(frozen=True)
-class SimilaritySummary:
-    """A similarity graph in short: homogeneity, ``-ln mis`` of its pairs, nonzero eigenvalues."""
-
-    homogeneity: float
-    edges: Floats
-    spectrum: Floats
-
-
-def client_similarity(run: Run) -> SimilaritySummary:
-    """The similarity of a run's clients, from their data, which its experiment describes."""
-    return _client_similarity(run.experiment, int(run.meta["seed"]))
-
-
-@lru_cache(maxsize=256)
-def _client_similarity(experiment: str, seed: int) -> SimilaritySummary:
-    graph = similarity(federation_in(parse(experiment), seed))
-    return SimilaritySummary(
-        graph.homogeneity, graph.edges, spectrum=graph.spectrum[1:]
-    )
-
-
-def _surrogate_importance(run: Run) -> np.ndarray:
-    """Importance of each client in the problem that time-blind weights solve; sums to 1."""
-    importance = run.array("importance")
-    require(
-        importance is not None,
-        "surrogate: the run does not store the clients' importance",
-    )
-    assert importance is not None
-    aggregations = np.bincount(scores.participations(run)[1], minlength=len(importance))
-    weights = importance * aggregations
-    return np.asarray(weights / weights.sum())
-
-
-def _weight_gain(run: Run, condition: str) -> float:
-    """Mean coefficient over mean base weight of the clients whose trait meets a condition."""
-    match = re.fullmatch(r"(.+)([<>])(.+)", condition)
-    require(
-        match is not None,
-        f"weight:{condition} has no condition",
-        "for example weight:flip ratio>0",
-    )
-    assert match is not None
-    trait = match[1].strip()
-    relation = match[2]
-    number = float(match[3])
-    values = run.traits.get(trait)
-    if values is None:
-        return float("nan")
-    contributions = run.contributions
-    trait_values = values[contributions["client"]]
-    meets = trait_values > number if relation == ">" else trait_values < number
-    chosen = contributions[meets]
-    if not len(chosen):
-        return float("nan")
-    return float(chosen["coefficient"].sum() / chosen["base"].sum())
 
 
 @dataclass(frozen=True)
@@ -202,11 +41,13 @@ def judge(
     - ``right_cell = c``: the right arm is measured in the cell c.
     - ``than_cell = c``: compares left - right in ``cell`` with left - right in c;
       "below" means that the first difference is smaller.
+    - ``recovers = r`` with ``headroom_cell = c``: left - right is at least the share r
+      of the headroom, which is right in c minus right in ``cell``.
     """
     if "between" in claim:
-        cell = claim.get("cell", "")
-        values = [score(run, claim["score"]) for run in runs[cell, claim["left"]]]
-        return _judge_between(claim, np.array(values))
+        return _judge_between(claim, _values(claim, runs, cell="cell", side="left"))
+    if "recovers" in claim:
+        return _judge_recovered(claim, runs)
     left, right = _sides(claim, runs)
     mean, half = paired(left - right)
     ratio = left.mean() / right.mean() if right.mean() else float("nan")
@@ -242,17 +83,26 @@ def _sides(
     claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The two compared sides, one value per seed: two arms, or their differences in two cells."""
-
-    def values(cell: str, side: str) -> np.ndarray:
-        return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])
-
-    cell = claim.get("cell", "")
-    left = values(cell, "left")
-    right = values(claim.get("right_cell", cell), "right")
+    left = _values(claim, runs, cell="cell", side="left")
+    right_cell = "right_cell" if "right_cell" in claim else "cell"
+    right = _values(claim, runs, cell=right_cell, side="right")
     if "than_cell" not in claim:
         return left, right
-    other_cell = claim["than_cell"]
-    return left - right, values(other_cell, "left") - values(other_cell, "right")
+    other_left = _values(claim, runs, cell="than_cell", side="left")
+    other_right = _values(claim, runs, cell="than_cell", side="right")
+    return left - right, other_left - other_right
+
+
+def _values(
+    claim: Mapping[str, Any],
+    runs: Mapping[tuple[str, str], Sequence[Run]],
+    *,
+    cell: str,
+    side: str,
+) -> np.ndarray:
+    """The scores of one side in the cell that a key of the claim names, one per seed."""
+    chosen = runs[claim.get(cell, ""), claim[side]]
+    return np.array([score(run, claim["score"]) for run in chosen])
 
 
 def _judge_between(claim: Mapping[str, Any], values: np.ndarray) -> ClaimVerdict:
@@ -260,6 +110,29 @@ def _judge_between(claim: Mapping[str, Any], values: np.ndarray) -> ClaimVerdict
     low, high = claim["between"]
     return ClaimVerdict(
         str(claim["text"]), low <= mean <= high, f"{mean:.4g} ± {half:.2g}"
+    )
+
+
+def _judge_recovered(
+    claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
+) -> ClaimVerdict:
+    """Whether the left arm recovers a share of what the right arm lost in its cell.
+
+    Without headroom (the right arm loses nothing), the claim does not hold.
+    """
+    left = _values(claim, runs, cell="cell", side="left")
+    right = _values(claim, runs, cell="cell", side="right")
+    best = _values(claim, runs, cell="headroom_cell", side="right")
+    headroom, half = paired(best - right)
+    gain, gain_half = paired(left - right)
+    measured = f"gain {gain:+.4g} ± {gain_half:.2g} of a headroom of {headroom:+.4g} ± {half:.2g}"
+    if headroom <= 0:
+        return ClaimVerdict(str(claim["text"]), False, measured)
+    share = gain / headroom
+    return ClaimVerdict(
+        str(claim["text"]),
+        share >= claim["recovers"],
+        f"recovers {share:.0%}: {measured}",
     )
 
 

@@ -87,7 +87,8 @@ class Reproduction:
     def _has_runs_of(self, claim: Mapping[str, Any]) -> bool:
         """Whether every cell and arm of a claim is selected."""
         cell = claim.get("cell", "")
-        cells = {cell, *(claim[k] for k in ("right_cell", "than_cell") if k in claim)}
+        others = ("right_cell", "than_cell", "headroom_cell")
+        cells = {cell, *(claim[key] for key in others if key in claim)}
         arms = {claim[side] for side in ("left", "right") if side in claim}
         if not cells <= set(self.cells):
             return False
