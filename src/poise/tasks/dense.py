@@ -274,8 +274,12 @@ class DenseKernel:
             else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
         )
         if self.loss == "cross-entropy":
-            dz = torch.softmax(z, 2)
-            dz.scatter_(2, y.unsqueeze(2), -1.0, reduce="add")
+            dz = _error(z, y)
+            dz.mul_(share)
+        elif self.loss == "double-softmax":
+            layer = torch.softmax(z, 2)
+            above = _error(layer, y)
+            dz = layer * (above - (layer * above).sum(2, keepdim=True))
             dz.mul_(share)
         elif self.loss == "bce":
             dz = (torch.sigmoid(z) - y.reshape(z.shape).to(z.dtype)).mul_(
@@ -299,6 +303,12 @@ def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
         if child is not None:
             layers += leaves(child, prefix + key)
     return layers
+
+
+def _error(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of the cross-entropy by the logits: softmax(z) - onehot(y)."""
+    dz = torch.softmax(z, 2)
+    return dz.scatter_(2, y.unsqueeze(2), -1.0, reduce="add")
 
 
 def _flat(layers: list[nn.Module], dimensions: int) -> bool:

@@ -15,7 +15,7 @@ from poise.core.errors import IncompatibleParts
 from poise.core.samples import Samples
 from poise.core.trees import Inputs, mapped
 from poise.tasks.calls import called as run
-from poise.tasks.losses import Averaged, PerSample
+from poise.tasks.losses import CLASS_LOSSES, Averaged, PerSample
 
 SINGLE = "more than 1 value per channel"
 """What PyTorch's batch norm says of a single sample."""
@@ -100,9 +100,9 @@ def usual_loss(samples: Samples) -> str:
 def check_labels(loss: str | PerSample, samples: Samples, named_model: bool) -> None:
     """Raise if a named loss cannot have labels of this kind."""
     classes = samples.classes or samples.element_classes
-    if loss == "cross-entropy" and not classes:
+    if loss in CLASS_LOSSES and not classes:
         raise _misfit(
-            "cross-entropy needs class labels, but the labels are numbers",
+            f"{loss} needs class labels, but the labels are numbers",
             "use 'mse', 'bce', or the option target='classes' of the federation",
             where="loss",
         )
@@ -129,7 +129,7 @@ def check_shapes(
     """Raise unless the outputs fit the labels under a named loss."""
     shape = tuple(outputs.shape[1:])
     wanted = samples.target_shape
-    if loss == "cross-entropy" and not wanted:
+    if loss in CLASS_LOSSES and not wanted:
         if outputs.dim() != 2 or outputs.shape[1] < samples.classes:
             raise _misfit(
                 f"the model gives outputs of shape {shape} for {samples.classes} classes",
@@ -137,7 +137,7 @@ def check_shapes(
                 f"0 … {samples.classes - 1}, also if no label is 0",
                 where="model",
             )
-    elif loss == "cross-entropy":
+    elif loss in CLASS_LOSSES:
         classes = samples.element_classes
         if shape[1:] == wanted and shape[0] >= classes:
             return

@@ -70,7 +70,9 @@ from poise.tasks.transforms import (
     names_of,
 )
 
-Loss: TypeAlias = Literal["bce", "cross-entropy", "mse"] | str | PerSample
+Loss: TypeAlias = (
+    Literal["bce", "cross-entropy", "double-softmax", "mse"] | str | PerSample
+)
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -90,9 +92,10 @@ class Task:
             function, ``"package.module:name"``. Frozen parameters
             (``requires_grad=False``) are part of the task: poise does not train or send
             them, and they are the same for every seed.
-        loss: ``"cross-entropy"``, ``"mse"``, ``"bce"``, or a function of (outputs,
-            labels) that returns one value per sample, (n,), or per entry, (n, …), or
-            the mean, or the name of the function; None chooses by the labels.
+        loss: ``"cross-entropy"``, ``"double-softmax"``, ``"mse"``, ``"bce"``, or a
+            function of (outputs, labels) that returns one value per sample, (n,), or
+            per entry, (n, …), or the mean, or the name of the function; None chooses by
+            the labels.
         metrics: names (``"accuracy"``, ``"auroc"``, …) or names of functions; or by
             title: functions of (outputs, labels) that return one value per sample, or
             one number for a whole set; metrics of `poise.metrics`; torchmetrics

@@ -24,7 +24,7 @@ from poise.core.vectors import Stack
 from poise.ledger.foreign import read_json
 from poise.ledger.store import begun
 from poise.results import Run, open_run
-from poise.tasks.losses import cross_entropy
+from poise.tasks.losses import cross_entropy, double_softmax
 from poise.tasks.oracle import SampleOracle, blocks
 from poise.unlearning import request as requests
 from poise.unlearning.histories import CERTIFICATE, FOLDER, Histories
@@ -146,7 +146,7 @@ def _mean_prediction(
     with torch.no_grad():
         for model in models:
             outputs = oracle.kernel.outputs(model, x).double()
-            if oracle.loss is cross_entropy:
+            if oracle.loss in (cross_entropy, double_softmax):
                 outputs = outputs.softmax(dim=1)
             total = total + outputs
     mean: Stack = total / len(models)
