@@ -12,8 +12,9 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from faults.support import (
     small,
 )
 from parameters import thorough_except
+from poise.evidence.keys import load_key, new_key, read_public_key
 
 ROUNDS = 2000
 CUTS = 12
@@ -84,22 +86,47 @@ def rounds_done(log: Path) -> list[tuple[int, float]]:
     return done
 
 
-def cut(
+def cut(image: Path, copy: Path) -> None:
+    """Copy the image: what the disk has after a cut at this moment."""
+    subprocess.run(["cp", "--sparse=always", str(image), str(copy)], check=True)
+
+
+def cut_during(
     pid: int, image: Path, copy: Path, log: Path | None = None
 ) -> list[tuple[int, float]]:
     """Copy the image at one moment of a process; return the rounds it had logged then."""
     os.kill(pid, signal.SIGSTOP)
     try:
-        subprocess.run(["cp", "--sparse=always", str(image), str(copy)], check=True)
+        cut(image, copy)
         return [] if log is None else rounds_done(log)
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
+def test_a_power_cut_after_a_key_was_made_does_not_lose_the_key(
+    image: Path, tmp_path: Path
+) -> None:
+    """Neither the private key, which goes on signing, nor the public one for others."""
+    after_cut = tmp_path / "after-cut"
+    with mounted(image, tmp_path / "disk") as disk:
+        key = new_key("own", disk / "config" / "keys")
+        cut(image, after_cut)
+    with mounted(after_cut, tmp_path / "again") as disk:
+        keys = disk / "config" / "keys"
+        assert load_key("own", keys).public == key.public
+        assert read_public_key(keys / "own.pub") == key.public
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the run that no cut met; each test makes at most one of the three."""
     where = tmp_path_factory.mktemp("whole")
-    return {keep: run_into(experiment(keep), where / keep) for keep in RULES}
+
+    @cache
+    def whole_run(keep: str) -> Path:
+        return run_into(experiment(keep), where / keep)
+
+    return whole_run
 
 
 def within_one_group(lost: list[tuple[int, float]], since: float) -> bool:
@@ -111,7 +138,7 @@ def within_one_group(lost: list[tuple[int, float]], since: float) -> bool:
 
 @pytest.mark.parametrize("number", thorough_except([0, 1], range(CUTS)))
 def test_a_power_cut_loses_no_recorded_round_and_no_named_file(
-    number: int, image: Path, whole: dict[str, Path], tmp_path: Path
+    number: int, image: Path, whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Cuts with an even number meet a ledger that flushes every round, as on real nodes."""
     every_round = number % 2 == 0
@@ -124,7 +151,7 @@ def test_a_power_cut_loses_no_recorded_round_and_no_named_file(
         least = draw.randrange(1, ROUNDS // 4)
         while process.alive and len(rounds_done(log)) < least:
             time.sleep(0.002)
-        done = cut(process.pid, image, after_cut, log)
+        done = cut_during(process.pid, image, after_cut, log)
         process.kill()
     assert len(done) < ROUNDS, "the run was over before the cut"
     with mounted(after_cut, tmp_path / "again") as disk:
@@ -142,7 +169,7 @@ def test_a_power_cut_loses_no_recorded_round_and_no_named_file(
             assert within_one_group(lost, kept[-1] if kept else done[0][1])
         outcome = call("resume", run, "--json")
         assert outcome.code == 0, outcome.err
-        same(run, whole[keep])
+        same(run, whole(keep))
 
 
 REQUEST = provable(rounds=30, keep='"all"')
@@ -170,7 +197,7 @@ def test_a_power_cut_during_a_request_leaves_it_to_be_repeated(
         while process.alive and not branch.exists():
             time.sleep(0.0005)
         time.sleep(random.Random(number).uniform(0, 0.15))
-        cut(process.pid, image, after_cut)
+        cut_during(process.pid, image, after_cut)
         process.wait()
     with mounted(after_cut, tmp_path / "again") as disk:
         run = disk / "seed-0"

@@ -22,7 +22,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     path = Path()
     try:
         for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             drafts[path] = _draft_of(path)
             _write_new(drafts[path], content)
         for path, draft in drafts.items():
@@ -54,6 +54,17 @@ def _write_new(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and its parents, and flush their names to the disk.
+
+    ``mode`` has the permissions of the folder; its parents get the usual ones.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True, mode=mode)
+    for made in missing:
+        flush_folder(made.parent)
 
 
 def flush_folder(folder: Path) -> None:

@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from poise.core.disk import flush_folder
+from poise.core.disk import flush_folder, make_folder
 from poise.core.errors import LedgerError
 from poise.evidence.envelope import encoded, plain_json
 from poise.evidence.keys import KeyUnusable, read_key_file
@@ -124,8 +124,8 @@ class Countersignatures:
         if not key.verifies(signature, table):
             return "an update without a valid signature of its node"
         line = {"key": key.fingerprint, SIGNATURE: signature, "statement": table}
-        self.folder.mkdir(parents=True, exist_ok=True)
         try:
+            make_folder(self.folder)
             _append(self.folder / FILE, plain_json(line) + b"\n")
         except OSError as error:
             raise LedgerError(

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
+from poise.core.disk import flush_folder, make_folder
 from poise.core.errors import InvalidOption, PoiseError, require
 
 FOLDER = "POISE_KEYS"
@@ -114,10 +115,11 @@ def new_key(name: str = DEFAULT, folder: Path | None = None) -> SigningKey:
         serialization.NoEncryption(),
     )
     try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(place, mode=0o700)
         _write_new(place / f"{name}.key", private, mode=0o600)
         (place / f"{name}.pub").unlink(missing_ok=True)
         _write_new(place / f"{name}.pub", key.public.pem, mode=0o644)
+        flush_folder(place)  # a signature on the disk must not outlive its key
     except FileExistsError as error:
         raise InvalidOption(
             f"{place} has a key {name!r} already",

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from poise.core.disk import make_folder
 from poise.core.errors import InvalidOption, require
 from poise.exports.scalars import Scalar, export, facts
-from poise.ledger.files import make_folder
 from poise.results import Run
 
 MODE = "WANDB_MODE"

@@ -28,14 +28,6 @@ def write_files(files: Mapping[Path, bytes]) -> None:
         raise write_failure(Path(error.filename), error) from error
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, and flush their names to the disk."""
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        disk.flush_folder(made.parent)
-
-
 def drop_drafts(folder: Path) -> None:
     """Delete the temporary files that killed processes left in a folder."""
     for draft in folder.glob(f"*{disk.DRAFT}"):

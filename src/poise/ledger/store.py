@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.curvature import Curvature
-from poise.core.disk import create, flush_folder
+from poise.core.disk import create, flush_folder, make_folder
 from poise.core.errors import LedgerError, RunTaken
 from poise.core.sensitivity import Psi, recorded_groups
 from poise.core.types import Record
@@ -23,7 +23,6 @@ from poise.ledger import client_states, models, rows, schema
 from poise.ledger.files import (
     REQUEST,
     hint,
-    make_folder,
     no_room,
     refuse_link,
     write_whole,

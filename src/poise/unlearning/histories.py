@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from poise.core.disk import make_folder
 from poise.core.errors import LedgerError, PoiseError, RunLocked
 from poise.core.sensitivity import Group
 from poise.core.types import Floats, Ints
@@ -226,7 +227,7 @@ def locked_folder(folder: Path | None) -> Iterator[None]:
         return
     new = not folder.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise write_failure(folder, error) from error
     lock = Lock(folder / LOCK)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from poise.backends.flower.reply_table import NO_VERSION
-from poise.core.disk import write_files
+from poise.core.disk import make_folder, write_files
 from poise.core.errors import UpdateRefused
 
 SPARE = (
@@ -64,7 +64,7 @@ class ClientStateStore:
             self._in_memory[run, version] = state
             return
         file = self._file(run, version)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(file.parent, mode=0o700)
         content = save({name: tensor.contiguous() for name, tensor in state.items()})
         write_files({file: content})
         stored = sorted(int(f.stem) for f in file.parent.glob("*.safetensors"))

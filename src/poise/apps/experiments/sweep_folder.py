@@ -18,8 +18,9 @@ from poise.apps.experiments.sweep_plan import SweepPlan
 from poise.config.experiment import Experiment
 from poise.config.sweep_axes import Configuration
 from poise.config.sweep_options import SweepOptions
+from poise.core.disk import make_folder
 from poise.core.errors import InvalidOption, LedgerError
-from poise.ledger.files import drop_drafts, make_folder, write_whole
+from poise.ledger.files import drop_drafts, write_whole
 from poise.ledger.foreign import read_json, read_text
 from poise.ledger.lock import Lock
 from poise.ledger.store import LOCK, begun, has_ledger
