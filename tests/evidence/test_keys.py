@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
+import string
 import subprocess
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from faults.support import limited
 from poise.core.errors import InvalidOption, LedgerError
 from poise.evidence import log
 from poise.evidence.countersign import node_keys
-from poise.evidence.envelope import Statement, encoded, seal, unseal
+from poise.evidence.envelope import Statement, encoded, plain_json, seal, unseal
 from poise.evidence.keys import (
     KeyUnusable,
     PublicKey,
@@ -122,6 +124,26 @@ def test_every_changed_byte_of_an_envelope_is_found(position: int, flip: int) ->
     changed[position] ^= flip
     with pytest.raises(LedgerError):
         unseal(bytes(changed), "here")
+
+
+LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
+
+
+@pytest.mark.parametrize("field", ["payload", "sig"])
+def test_another_base64_text_of_the_same_bytes_is_found(field: str) -> None:
+    """Decoding drops bits of the last letter; no signature covers them."""
+    envelope = json.loads(SEALED)
+    table = {"payload": envelope, "sig": envelope["signatures"][0]}[field]
+    text = table[field]
+    last = text.rstrip("=")[-1]
+    padding = text[text.index(last + "=") + 1 :]
+    table[field] = (
+        text[: -len(padding) - 1] + LETTERS[LETTERS.index(last) ^ 1] + padding
+    )
+    assert base64.b64decode(table[field]) == base64.b64decode(text) != b""
+    assert table[field] != text
+    with pytest.raises(LedgerError, match="base64"):
+        unseal(plain_json(envelope) + b"\n", "here")
 
 
 def logged(folder: Path, entries: int) -> list[bytes]:

@@ -8,7 +8,6 @@ keeps it in ``countersignatures.jsonl`` of the run folder.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from poise.core.disk import flush_folder, make_folder
 from poise.core.errors import LedgerError
-from poise.evidence.envelope import encoded, plain_json
+from poise.evidence.envelope import encoded, plain_json, strict_base64
 from poise.evidence.keys import KeyUnusable, read_key_file
 
 FILE = "countersignatures.jsonl"
@@ -79,9 +78,9 @@ class NodeKey:
     def verifies(self, signature: object, table: Mapping[str, Any]) -> bool:
         """Whether this key signed a statement."""
         try:
-            signed = base64.b64decode(str(signature), validate=True)
+            signed = strict_base64(str(signature))
             self.public.verify(signed, _message(table), _ALGORITHM)
-        except (InvalidSignature, ValueError, TypeError, binascii.Error):
+        except (InvalidSignature, ValueError, TypeError):
             return False
         return True
 
