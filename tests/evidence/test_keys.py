@@ -199,6 +199,17 @@ def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
     assert outside.read_bytes() == b"mine"
 
 
+def test_a_hard_link_in_place_of_the_log_is_not_written(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine\n")
+    inside = tmp_path / "run"
+    inside.mkdir()
+    (inside / log.FILE).hardlink_to(outside)
+    with pytest.raises(LedgerError, match="a hard link to another file"):
+        logged(inside, 1)
+    assert outside.read_bytes() == b"mine\n"
+
+
 def test_a_pipe_is_no_public_key(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "own.pub")
     with limited(5), pytest.raises(KeyUnusable, match="is a pipe"):

@@ -365,6 +365,15 @@ def test_links_are_not_followed_and_sizes_are_limited(tmp_path: Path) -> None:
         foreign.read_bytes(tmp_path / "here" / "file", below=1)
 
 
+def test_hard_links_are_read_but_not_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    (tmp_path / "name").hardlink_to(tmp_path / "file")
+    assert ten_bytes(tmp_path / "name") == b"0123456789"
+    for flags in (os.O_WRONLY, os.O_RDWR | os.O_CREAT):
+        with pytest.raises(OSError, match="a hard link to another file"):
+            foreign.open_regular(tmp_path / "name", flags)
+
+
 def test_checking_a_folder_is_quick(sample: Path) -> None:
     times = []
     for _ in range(20):

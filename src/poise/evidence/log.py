@@ -7,6 +7,7 @@ the ledger, its digest and the models stay equal for equal runs.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -165,6 +166,8 @@ def _write(path: Path, lines: list[bytes], line: bytes) -> None:
     """Add a line after the whole lines of a file, and flush it to the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "wb") as file:
+        if os.fstat(descriptor).st_nlink > 1:
+            raise OSError(errno.EMLINK, "a hard link to another file", str(path))
         file.truncate(sum(map(len, lines)))
         file.seek(0, os.SEEK_END)
         file.write(line)

@@ -96,6 +96,9 @@ def open_regular(
     if _is_hollow(status):
         os.close(file)
         raise OSError(errno.EFBIG, "a large file of holes", str(path))
+    if flags & os.O_ACCMODE != os.O_RDONLY and status.st_nlink > 1:
+        os.close(file)  # writing would change the other file
+        raise OSError(errno.EMLINK, "a hard link to another file", str(path))
     return file
 
 
