@@ -48,6 +48,19 @@ def test_resume_refuses_a_lock_that_is_a_hard_link(run: Path, tmp_path: Path) ->
     assert outside.read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("name", ["ledger.sqlite", "evidence.jsonl"])
+def test_resume_changes_no_file_that_is_a_hard_link(
+    name: str, run: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.hardlink_to(run / name)
+    before = outside.read_bytes()
+    outcome = call("resume", run, "--json")
+    assert outcome.code == 1
+    assert f"{run / name} is a hard link" in outcome.err
+    assert outside.read_bytes() == before
+
+
 def test_resume_refuses_a_folder_of_models_that_is_a_link(
     run: Path, tmp_path: Path
 ) -> None:

@@ -40,6 +40,9 @@ FILES = (
 )
 """Files of a run folder, which must be regular files."""
 
+CHANGED = (*FILES[:4], "countersignatures.jsonl", "evidence.jsonl")
+"""Those of them that poise changes in place; it replaces the others."""
+
 FOLDERS = ("models", "unlearning", "console")
 """Folders of a run folder, which must be folders and hold no links or pipes."""
 
@@ -107,6 +110,14 @@ def _is_hollow(status: os.stat_result) -> bool:
     return status.st_size > LARGE and status.st_blocks * 512 < status.st_size // 100
 
 
+def _is_shared(path: Path) -> bool:
+    """Whether a file exists and has other names."""
+    try:
+        return os.lstat(path).st_nlink > 1
+    except OSError:
+        return False
+
+
 def _open_in(folder: int, path: Path, flags: int, mode: int = 0o644) -> int:
     """Open a file or folder by its name in an open folder, without following a link."""
     every = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -163,13 +174,17 @@ def parse_json(content: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, *, writing: bool = False) -> None:
     """Raise `LedgerError` where files of a run folder are links, pipes or the like.
 
-    The run folder itself may be a link: the user named it.
+    The run folder itself may be a link: the user named it. Where poise is going to
+    write, it refuses hard links, too: it would change the other file.
     """
     for name in FILES:
         _check(folder / name, stat.S_ISREG, "file")
+    for name in CHANGED:
+        if writing and _is_shared(folder / name):
+            raise _refused(folder / name, "a hard link to another file")
     for name in FOLDERS:
         place = folder / name
         if _check(place, stat.S_ISDIR, "folder"):

@@ -83,7 +83,7 @@ def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
     if path is None:
         connection = sqlite3.connect(":memory:", isolation_level=None)
     else:
-        check_folder(path.parent)
+        check_folder(path.parent, writing=writing)
         connection = _connect_file(path, writing)
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
