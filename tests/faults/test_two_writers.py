@@ -14,9 +14,9 @@ import pytest
 from faults.support import Command, call, opened, run_into, same, small
 from faults.test_kill import rounds_on_disk
 from parameters import thorough_except
-from poise.core.errors import RunTaken
+from poise.core.errors import LedgerError, RunTaken
 from poise.core.types import Record
-from poise.ledger import recovery
+from poise.ledger import recovery, store
 from poise.training import resume
 
 ROUNDS = 24
@@ -120,6 +120,26 @@ def test_a_writer_whose_files_the_other_one_deleted_is_not_sent_back(
     with pytest.raises(RunTaken, match="since round 6"):
         resume(run)
     same(run, whole)
+
+
+def test_a_writer_that_begins_second_leaves_the_experiment_of_the_first(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found an empty folder when the first one begins its run there."""
+    checked = []
+
+    def late(path: Path) -> None:
+        checked.append(path)
+        if len(checked) == 2:  # the last check before the second one writes
+            monkeypatch.undo()
+            (path / "lock").unlink()
+            run_into(EXPERIMENT, tmp_path)
+
+    monkeypatch.setattr(store, "_refuse_taken", late)
+    other = EXPERIMENT.replace("lr = 0.1", "lr = 0.2")
+    with pytest.raises(LedgerError, match="holds a run already"):
+        run_into(other, tmp_path)
+    same(tmp_path / "seed-0", whole)
 
 
 PAIRS = 6

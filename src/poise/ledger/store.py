@@ -121,10 +121,8 @@ class Ledger:
         try:
             if path is not None:
                 _refuse_taken(path)  # another process may have had the lock before
-                # The experiment comes first, because `resume` needs nothing else.
-                write_whole(path / EXPERIMENT, experiment.encode())
             ledger.connect()
-            ledger._begin(meta, arrays)
+            ledger._begin(meta, arrays, experiment=experiment)
         except BaseException:
             ledger.close()
             raise
@@ -135,12 +133,20 @@ class Ledger:
         meta: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]],
         entries: Sequence[rows.LedgerEntry] = (),
+        experiment: str | None = None,
     ) -> None:
-        """Make and fill the tables in one transaction: no ledger lacks metadata."""
+        """Make and fill the tables in one transaction: no ledger lacks metadata.
+
+        The experiment is on the disk before the tables, because `resume` needs nothing
+        else. It is written in the transaction: a second writer must not replace the
+        experiment of the run that began first.
+        """
         with self.guard():
             if self.path is not None:
                 schema.write_ahead(self.database)
             with self._transaction(begins=True):
+                if self.path is not None and experiment is not None:
+                    write_whole(self.path / EXPERIMENT, experiment.encode())
                 for statement in schema.TABLES.split(";"):
                     self.database.execute(statement)
                 now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -23,7 +23,7 @@ from poise.config.experiment import load
 from poise.config.run_options import parse_seeds
 from poise.core.client_names import client_title
 from poise.core.errors import InvalidOption, LedgerError, RoundsLost
-from poise.ledger.store import DATABASE
+from poise.ledger.store import has_ledger
 from poise.results import Run, open_run
 from poise.training import Composition, recorded, resume
 
@@ -198,7 +198,7 @@ def refuse_existing_runs(folder: Path, seeds: list[int]) -> None:
     """Raise an error if the folder already has a run of one of these seeds."""
     for seed in seeds:
         run_folder = folder / f"seed-{seed}"
-        if (run_folder / DATABASE).exists():
+        if has_ledger(run_folder):
             raise LedgerError(
                 f"{run_folder} already contains a run",
                 f"choose another --out, or continue it with: poise resume {run_folder}",
