@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 
 import poise
 from poise.analysis.explain import curvature, sample_gradients
-from poise.analysis.explain.client_gradients import Clients
 from poise.analysis.explain.constants import constants
 from poise.analysis.explain.convex import minimise
 from poise.analysis.explain.curvature import largest_eigenvalues, linear_bounds
+from poise.tasks.client_gradients import Clients
 
 DECAY = 0.05
 FED = poise.federation(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from poise.unlearning.groups import group_sensitivity
     from poise.unlearning.ledger_sensitivity import sensitivity
     from poise.unlearning.membership_inference import membership_auc
+    from poise.unlearning.newton import newton_scrub
     from poise.unlearning.privacy_accounting import privacy_spent
     from poise.unlearning.relearning import rounds_to_relearn
     from poise.unlearning.verification import verify
@@ -29,6 +30,7 @@ _MODULES = {
     "examine": "poise.unlearning.empirical_checks",
     "group_sensitivity": "poise.unlearning.groups",
     "membership_auc": "poise.unlearning.membership_inference",
+    "newton_scrub": "poise.unlearning.newton",
     "preview": "poise.unlearning.cost_preview",
     "privacy_curve": "poise.privacy.gaussian",
     "privacy_spent": "poise.unlearning.privacy_accounting",
@@ -46,6 +48,7 @@ __all__ = [
     "examine",
     "group_sensitivity",
     "membership_auc",
+    "newton_scrub",
     "preview",
     "privacy_curve",
     "privacy_spent",

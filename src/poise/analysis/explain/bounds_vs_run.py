@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from poise.analysis.explain.bounds import constant_rate
-from poise.analysis.explain.client_gradients import Clients, double
 from poise.analysis.explain.explanation import Explanation
 from poise.analysis.explain.fixed_point import known_decay, surrogate_optimum
 from poise.analysis.explain.measured_skew import MeasuredSkew, measured_skew
@@ -16,6 +15,7 @@ from poise.core.errors import InvalidOption
 from poise.core.traits import SolverTraits, traits_of
 from poise.core.types import Floats, Ints
 from poise.results import Run
+from poise.tasks.client_gradients import Clients, double
 from poise.training import Composition
 
 POINTS = 40

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.analysis.explain.client_gradients import Clients, cost, double, some_clients
 from poise.analysis.explain.convex import minimise
 from poise.analysis.explain.curvature import Constant, curvature_of
 from poise.analysis.explain.sample_gradients import gradient_constants
@@ -18,6 +17,7 @@ from poise.core.protocols import Oracle
 from poise.core.traits import TaskTraits, traits_of
 from poise.core.types import Floats
 from poise.core.vectors import Vector
+from poise.tasks.client_gradients import Clients, cost, double, some_clients
 from poise.theory import Problem
 
 BUDGET = 4e9

@@ -8,9 +8,9 @@ from math import inf, isfinite, nan
 import numpy as np
 import torch
 
-from poise.analysis.explain.client_gradients import Clients, cost
 from poise.core.rng import torch_generator
 from poise.core.vectors import Stack, Vector
+from poise.tasks.client_gradients import Clients, cost
 from poise.tasks.curvature import hessian_scale
 
 ITERATIONS = 15

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from poise import theory
-from poise.analysis.explain.client_gradients import Clients, cost, double
 from poise.analysis.explain.constants import Constants
 from poise.analysis.explain.convex import minimise
 from poise.analysis.explain.reported_losses import ReportedLosses, reported_losses
@@ -25,6 +24,7 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.traits import SolverTraits, WeightingTraits, traits_of
 from poise.core.types import Floats, Setting
 from poise.core.weights import weigh
+from poise.tasks.client_gradients import Clients, cost, double
 from poise.training import Composition
 
 MOST = 60  # steps of Anderson's method

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from poise.analysis.explain.client_gradients import cost, some_clients
 from poise.core.capabilities import samples_per_step
 from poise.core.errors import PoiseError
 from poise.core.protocols import Oracle
@@ -14,6 +13,7 @@ from poise.core.rng import keys
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Vector
 from poise.engine.local_work import LocalWork, WorkGroup
+from poise.tasks.client_gradients import cost, some_clients
 from poise.training import Composition
 
 BUDGET = 6e9

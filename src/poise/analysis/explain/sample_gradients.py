@@ -7,7 +7,6 @@ from math import inf
 import numpy as np
 import torch
 
-from poise.analysis.explain.client_gradients import cost, some_clients
 from poise.analysis.explain.curvature import Constant
 from poise.core.batches import Batch
 from poise.core.federations import FederationLike
@@ -15,6 +14,7 @@ from poise.core.protocols import Oracle
 from poise.core.rng import generator, keys
 from poise.core.types import Ints
 from poise.core.vectors import Vector
+from poise.tasks.client_gradients import cost, some_clients
 
 SINGLE = 4e7
 """Multiplications for gradients of single samples."""
