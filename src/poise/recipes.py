@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from poise.aggregators import LatestContribution
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
 from poise.core.durations import Durations
 from poise.core.protocols import Weighting
@@ -15,12 +16,14 @@ from poise.samplers import Binomial, Full, Uniform
 from poise.servers import Adam, Add, Momentum, Noisy
 from poise.solvers import SGD, Prox, Scaffold
 from poise.weightings import (
+    Anneal,
     Clipped,
     Discount,
     Exp,
     Identical,
     Max,
     Min,
+    PerStep,
     Proportional,
     SoftMax,
     SoftMin,
@@ -123,6 +126,61 @@ def fedavg_softworse(
     return _with_weighting(
         Switch([(until, Proportional()), (None, SoftMax(temperature))]), options
     )
+
+
+def fedavg_softbetter(
+    temperature: float = 0.2, until: int | float = 20, **options: Any
+) -> dict[str, Any]:
+    """FedAvgSoftBetter: FedAvg until round 20, then soft-min [Mansour 2022, App. B.3]."""
+    return _with_weighting(
+        Switch([(until, Proportional()), (None, SoftMin(temperature))]), options
+    )
+
+
+def fedsoftbetter_avg_softworse(
+    temperature: float = 0.2,
+    until: int | float = 20,
+    then: int | float = 40,
+    **options: Any,
+) -> dict[str, Any]:
+    """FedSoftBetterAvgSoftWorse: soft-min, FedAvg from round 20, soft-max from round 40.
+
+    Source: [Mansour 2022, §4.7], which prints no rounds for the IID task.
+    """
+    stages = [
+        (until, SoftMin(temperature)),
+        (then, Proportional()),
+        (None, SoftMax(temperature)),
+    ]
+    return _with_weighting(Switch(stages), options)
+
+
+def fedsoftbetter_avg_annealed(
+    temperature: float = 0.2, over: int = 20, **options: Any
+) -> dict[str, Any]:
+    """From soft-min to FedAvg, a little more in every round [Mansour 2022, §3.2]."""
+    return _with_weighting(
+        Anneal(SoftMin(temperature), Proportional(), over=over), options
+    )
+
+
+def fedsoftworse_avg_annealed(
+    temperature: float = 0.2, over: int = 20, **options: Any
+) -> dict[str, Any]:
+    """From soft-max to FedAvg, a little more in every round [Mansour 2022, §3.2]."""
+    return _with_weighting(
+        Anneal(SoftMax(temperature), Proportional(), over=over), options
+    )
+
+
+def fednova(**options: Any) -> dict[str, Any]:
+    """FedNova: clients that make more local steps count no more [Wang 2020]."""
+    return _with_weighting(PerStep(), options)
+
+
+def mifa(**options: Any) -> dict[str, Any]:
+    """MIFA: every round adds up the latest update of every client [Gu 2021]."""
+    return {**fedavg(**options), "aggregator": LatestContribution()}
 
 
 def fedprox(
@@ -233,19 +291,25 @@ RECIPES: dict[str, Callable[..., dict[str, Any]]] = {
     "fedadam": fedadam,
     "fedasync": fedasync,
     "fedavg": fedavg,
+    "fedavg-softbetter": fedavg_softbetter,
     "fedavg-softworse": fedavg_softworse,
     "fedavgm": fedavgm,
     "fedbetter": fedbetter,
     "fedbuff": fedbuff,
     "fedfix": fedfix,
     "fedmax": fedmax,
+    "fednova": fednova,
     "fedprox": fedprox,
     "fedsgd": fedsgd,
     "fedsoftbetter": fedsoftbetter,
     "fedsoftbetter-avg": fedsoftbetter_avg,
+    "fedsoftbetter-avg-annealed": fedsoftbetter_avg_annealed,
+    "fedsoftbetter-avg-softworse": fedsoftbetter_avg_softworse,
     "fedsoftmax": fedsoftmax,
     "fedsoftworse": fedsoftmax,
     "fedsoftworse-avg": fedsoftworse_avg,
+    "fedsoftworse-avg-annealed": fedsoftworse_avg_annealed,
     "fedworse": fedmax,
+    "mifa": mifa,
     "scaffold": scaffold,
 }

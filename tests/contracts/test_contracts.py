@@ -115,6 +115,8 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "FixedWindow": lambda: [
             *(poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)),
             poise.clocks.FixedWindow(dt=0.7, durations=TAU, stagger=True),
+            poise.clocks.FixedWindow(dt=[0.3, 0.7, 0.2], durations=TAU),
+            poise.clocks.FixedWindow(dt=0.2, durations=TAU, growth=1.1, longest=1.0),
         ],
         "Buffered": lambda: [
             poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)
@@ -155,10 +157,15 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             poise.weightings.Clipped(norm=0.3),
             poise.weightings.Clipped(norm=0.1, of=poise.weightings.SoftMax(1.0)),
         ],
+        "PerStep": lambda: [
+            poise.weightings.PerStep(),
+            poise.weightings.PerStep(poise.weightings.SoftMax(1.0), path=0.5),
+        ],
         "Identical": lambda: [poise.weightings.Identical()],
         "TimeBased": lambda: [
             poise.weightings.TimeBased(),
             poise.weightings.TimeBased(times="estimated"),
+            poise.weightings.TimeBased(times="elapsed"),
         ],
         "Discount": lambda: [
             poise.weightings.Discount(poise.weightings.SoftMax(1.0)),
@@ -168,6 +175,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         ],
     },
     "aggregator": {
+        "LatestContribution": lambda: [poise.aggregators.LatestContribution()],
         "Median": lambda: [poise.aggregators.Median()],
         "TrimmedMean": lambda: [
             poise.aggregators.TrimmedMean(s) for s in (0.0, 0.1, 0.25, 0.499)

@@ -696,6 +696,40 @@ def test_no_bound_is_given_for_what_is_no_weighted_sum(
     assert any(not a.holds for a in other.conditions)
 
 
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"clock": poise.clocks.Buffered(2, TAU)}, "cover Buffered without windows"),
+        (
+            {"clock": Asynchronous(poise.clocks.Exponential(TAU))},
+            "work times that are not fixed",
+        ),
+        (
+            {"clock": Asynchronous(TAU), "weighting": TimeBased("elapsed")},
+            "weights that differ from answer to answer",
+        ),
+    ],
+)
+def test_the_bound_for_late_answers_says_what_it_does_not_cover(
+    parts: dict[str, Any], reason: str
+) -> None:
+    solver = SGD(lr=0.01, steps=2)
+    composed = {"weighting": TimeBased(), **parts}
+    found = poise.explain(FED, FED.task, solver, rounds=20, **composed)
+    assert not found.terms
+    assert reason in str(found)
+    covered = poise.explain(
+        FED,
+        FED.task,
+        solver,
+        clock=Asynchronous(TAU),
+        weighting=TimeBased(),
+        rounds=20,
+    )
+    assert covered.terms
+    assert "ch. 4]: not evaluated" not in str(covered)
+
+
 def test_nothing_is_said_of_a_weighting_that_reads_the_updates_themselves() -> None:
     class Outliers:
         """Clients whose update points away from the others count nothing."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from poise import solvers
-from poise.aggregators import Median, TrimmedMean, WeightedSum
+from poise.aggregators import LatestContribution, Median, TrimmedMean, WeightedSum
 from poise.attacks import FreeRider, Mimic, Scaled, StaleReplay
 from poise.backends import Local
 from poise.channels import Plain, TopK
@@ -67,6 +67,7 @@ from poise.weightings import (
     Identical,
     Max,
     Min,
+    PerStep,
     Proportional,
     SoftMax,
     SoftMin,
@@ -290,6 +291,12 @@ CLOCKS = {
         "digits", sampler=MD(3), clock=Asynchronous(TAU8), rounds=12
     ),
     "fixed-window": on("digits", clock=FixedWindow(0.5, TAU8), rounds=8),
+    "growing-windows": on(
+        "digits",
+        clock=FixedWindow(0.3, TAU8, growth=1.2, longest=1.0),
+        weighting=TimeBased("elapsed"),
+        rounds=8,
+    ),
     "turns": on("digits", clock=FixedWindow(0.5, TAU8, stagger=True), rounds=8),
     "fixed-window-exponential": on(
         "digits", clock=FixedWindow(0.5, Exponential(TAU8)), rounds=8
@@ -632,6 +639,18 @@ PATHS = {
     ),
     "weighted-sum": on(
         "digits", sampler=MD(4), aggregator=WeightedSum(), channel=Plain()
+    ),
+    "per-step": on(
+        "digits",
+        sampler=MD(4),
+        solver=SGD(lr=0.1, epochs=1, batch_size=8),
+        weighting=PerStep(),
+    ),
+    "latest": on(
+        "norm",
+        aggregator=LatestContribution(),
+        clock=FixedWindow(0.5, TAU8),
+        rounds=8,
     ),
     "median": on("digits", sampler=MD(5), aggregator=Median()),
     "median-norm": on("norm", aggregator=Median(), server=Momentum(lr=0.5)),

@@ -41,6 +41,22 @@ def test_recipes_choose_the_parts_that_their_papers_name() -> None:
     assert chosen == poise.weightings.Switch(
         [(20, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]
     )
+    three = RECIPES["fedsoftbetter-avg-softworse"](lr=0.1, steps=1)["weighting"]
+    assert three == poise.weightings.Switch(
+        [
+            (20, poise.weightings.SoftMin(0.2)),
+            (40, poise.weightings.Proportional()),
+            (None, poise.weightings.SoftMax(0.2)),
+        ]
+    )
+    later = RECIPES["fedavg-softbetter"](lr=0.1, steps=1)["weighting"]
+    assert later == poise.weightings.Switch(
+        [(20, poise.weightings.Proportional()), (None, poise.weightings.SoftMin(0.2))]
+    )
+    annealed = RECIPES["fedsoftworse-avg-annealed"](over=5, lr=0.1, steps=1)
+    assert annealed["weighting"] == poise.weightings.Anneal(
+        poise.weightings.SoftMax(0.2), poise.weightings.Proportional(), over=5
+    )
     assert RECIPES["fedworse"](k=3, lr=0.1, steps=1)[
         "weighting"
     ] == poise.weightings.Max(3)

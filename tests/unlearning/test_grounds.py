@@ -300,6 +300,9 @@ def test_what_is_no_weighted_sum_of_what_clients_made_is_refused() -> None:
     assert "Median: the direction is no weighted sum" in gaps(
         aggregator=aggregators.Median()
     )
+    assert "LatestContribution: the direction is no weighted sum" in gaps(
+        aggregator=aggregators.LatestContribution()
+    )
     assert "TopK: updates do not arrive" in gaps(channel=channels.TopK(0.5))
     assert "TopK: updates do not arrive" in private_gaps(channel=channels.TopK(0.5))
     assert "keep entries of the model" in gaps(personal=personal.BatchNorm())
@@ -308,6 +311,8 @@ def test_what_is_no_weighted_sum_of_what_clients_made_is_refused() -> None:
     )
     with pytest.raises(IncompatibleParts, match="Median"):
         mechanism(replace(PRIVATE, aggregator=aggregators.Median()))
+    with pytest.raises(IncompatibleParts, match="LatestContribution"):
+        mechanism(replace(PRIVATE, aggregator=aggregators.LatestContribution()))
 
 
 # when clients leave -------------------------------------------------------------------------------

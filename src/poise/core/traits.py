@@ -128,7 +128,9 @@ class WeightingTraits:
     )
     larger_losses_count_more: bool = False
     # compensates for how often each client answers, by given or estimated times
-    times: Literal["given", "estimated"] | None = None
+    times: Literal["given", "estimated", "elapsed"] | None = None
+    # updates count by their gradients, however many local steps they took
+    per_step: bool = False
     by_similarity: bool = False  # by the degree in the similarity graph
     tilt: Tilt | None = None
     favours: str = ""  # text that completes "clients that …"
@@ -153,6 +155,8 @@ class AggregatorTraits:
     """Guarantees about how weighted updates become one direction."""
 
     linear: bool = False  # the direction is sum_i omega_i Delta_i
+    # the server keeps every client's latest answer, and combines all of them
+    latest: bool = False
 
 
 @dataclass(frozen=True)

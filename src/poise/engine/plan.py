@@ -28,10 +28,12 @@ from poise.core.protocols import (
 )
 from poise.core.slots import RUN_SLOTS
 from poise.core.traits import (
+    AggregatorTraits,
     ChannelTraits,
     ClockTraits,
     SamplerTraits,
     SolverTraits,
+    WeightingTraits,
     still_holds,
     traits_of,
 )
@@ -126,10 +128,13 @@ class Parts:
         self._check_repeated_clients()
         self._check_channel_state(setting)
         self._check_neighbours()
+        self._check_latest()
         self._check_sums(setting)
         if "balance" in self.weighting.needs:
             self._check_balance()
             self.balance(setting)
+        if traits_of(self.weighting, WeightingTraits).times == "elapsed":
+            self._check_elapsed()
 
     def _check_repeated_clients(self) -> None:
         """Raise if a client could be in flight twice."""
@@ -193,6 +198,17 @@ class Parts:
                 where=("solver",),
             )
 
+    def _check_latest(self) -> None:
+        """Raise if a client could have two latest answers."""
+        latest = traits_of(self.aggregator, AggregatorTraits).latest
+        if latest and traits_of(self.sampler, SamplerTraits).repeats_clients:
+            raise IncompatibleParts(
+                f"{type(self.aggregator).__name__}: a client that works twice in a round "
+                "has no one latest answer",
+                "leave independent_draws out",
+                where=("aggregator",),
+            )
+
     def _check_balance(self) -> None:
         """Raise if the clock cannot tell how often each client arrives."""
         weighting = type(self.weighting).__name__
@@ -213,6 +229,25 @@ class Parts:
                 f"{weighting}: the times of {clock} hold if every client starts again at once, "
                 f"but {type(self.sampler).__name__} selects some clients only",
                 f"use Full(), or {ESTIMATE}",
+                where=("weighting",),
+            )
+
+    def _check_elapsed(self) -> None:
+        """Raise if an answer does not count for all the time since the last one."""
+        clock = traits_of(self.clock, ClockTraits)
+        if not clock.leaves_clients_behind:
+            return
+        weighting = type(self.weighting).__name__
+        why = ""
+        if clock.one_version:
+            why = f"{type(self.clock).__name__} leaves out late answers"
+        elif not traits_of(self.sampler, SamplerTraits).selects_everyone:
+            why = f"{type(self.sampler).__name__} selects some clients only"
+        if why:
+            raise IncompatibleParts(
+                f"{weighting}: elapsed times need that every client starts again at "
+                f"once and is heard, but {why}",
+                f"use {ESTIMATE}",
                 where=("weighting",),
             )
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from poise.core import equation, neighbours
+from poise.core import equation, latest, neighbours
 from poise.core.algorithm_state import (
     AlgorithmState,
     NamedVectors,
@@ -57,6 +57,11 @@ class Context:
         """Whether the direction is the weighted sum of the updates."""
         return traits_of(self.plan.parts.aggregator, AggregatorTraits).linear
 
+    @cached_property
+    def keeps_latest(self) -> bool:
+        """Whether the direction combines the latest answers of all clients."""
+        return traits_of(self.plan.parts.aggregator, AggregatorTraits).latest
+
 
 @dataclass(frozen=True)
 class RoundResult:
@@ -86,11 +91,13 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
         history=history,
     )
     weights = weighed(updates, parts.weighting, history.excluded)
-    direction = parts.aggregator.combine(updates.stack, weights)
+    direction, answers = _combined(updates, weights, client_state, context)
     check_direction(direction, state.theta, parts.aggregator, round=updates.round)
     updates = updates.combined(weights, direction, linear=context.linear)
     after = applied(state, updates, direction, parts=parts)
     states = _client_states(updates, notes, parts, before=client_state)
+    for client, answer in answers.items():
+        states[client] = {**states.get(client, {}), **answer}
     after = _with_client_states(after, states)
     refusals = refused + late(step)
     traffic = _traffic(arrivals, step, after, context)
@@ -180,6 +187,28 @@ def weighed(
     weights = weigh(weighting, updates)
     check_coefficients(weights, updates.clients, updates.round)
     return without_excluded(weights, updates.clients, excluded)
+
+
+def _combined(
+    updates: RoundUpdates,
+    weights: Floats,
+    before: Mapping[int, NamedVectors],
+    context: Context,
+) -> tuple[Vector, Mapping[int, NamedVectors]]:
+    """Return the direction, and the answers that the aggregator lets the server keep."""
+    aggregator = context.plan.parts.aggregator
+    if not context.keeps_latest:
+        return aggregator.combine(updates.stack, weights), {}
+    answers = latest.answers(updates, weights)
+    direction = latest.direction(
+        aggregator,
+        updates,
+        weights,
+        new=answers,
+        before=before,
+        excluded=context.history.excluded,
+    )
+    return direction, answers
 
 
 def applied(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from poise.weightings.exp import Exp
     from poise.weightings.extreme import Max, Min
     from poise.weightings.identical import Identical
+    from poise.weightings.per_step import PerStep
     from poise.weightings.proportional import Proportional
     from poise.weightings.soft import SoftMax, SoftMin
     from poise.weightings.switch import Switch
@@ -28,6 +29,7 @@ __all__ = [
     "Identical",
     "Max",
     "Min",
+    "PerStep",
     "Proportional",
     "SoftMax",
     "SoftMin",
@@ -46,6 +48,7 @@ __getattr__ = lazy_names(
         "Identical": "identical",
         "Max": "extreme",
         "Min": "extreme",
+        "PerStep": "per_step",
         "Proportional": "proportional",
         "SoftMax": "soft",
         "SoftMin": "soft",

@@ -24,19 +24,24 @@ class TimeBased:
     Slow clients count more per answer. With given times, d_i is the clock's closed form
     for its durations. With estimated times, ``c_i = p_i (n + 1)/k_i`` after k_i answers
     of client i in n + 1 aggregations: the server counts how often the client takes
-    part.
+    part. With elapsed times, ``c_i = p_i (n - rho_i + 1)`` for an answer in aggregation
+    n from version rho_i: the answer counts for every aggregation that it took. Every
+    client starts again at once, so whenever client i answers, its weights in the first
+    n + 1 aggregations sum to p_i times n + 1, for any durations, and also for windows
+    that change their length.
 
     Args:
-        times: ``given`` (from the durations of the clock) or ``estimated`` (from the
-            answers).
+        times: ``given`` (from the durations of the clock), ``estimated`` (from the
+            number of answers) or ``elapsed`` (from the versions of the answers).
 
-    Source: [Fraboni 2023, §4.4, eq. 4.36 and 4.40].
+    Source: [Fraboni 2023, §4.4, eq. 4.36 and 4.40]; elapsed times are ours, after
+    Property 4.2 there.
 
     >>> TimeBased().coefficients(np.array([0.5]), balance=np.array([3.0]))
     array([1.5])
     """
 
-    times: Literal["given", "estimated"] = "given"
+    times: Literal["given", "estimated", "elapsed"] = "given"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -60,6 +65,8 @@ class TimeBased:
             if updates.balance is None:
                 return updates.base_weights
             return updates.base_weights * updates.balance
+        if self.times == "elapsed":
+            return np.asarray(updates.base_weights * (updates.staleness + 1.0))
         participations = updates.participations
         if participations is None:
             return updates.base_weights
@@ -83,6 +90,8 @@ class TimeBased:
         Given times correct nothing under a clock that leaves no client behind.
         """
         leaves_behind = traits_of(known.clock, ClockTraits).leaves_clients_behind
+        if self.times == "elapsed" and not leaves_behind:
+            return known.mean_base
         if leaves_behind or self.times == "estimated":
             return known.importance
         return known.mean_base

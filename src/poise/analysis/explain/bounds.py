@@ -10,6 +10,7 @@ import numpy as np
 
 from poise import theory
 from poise.analysis.explain.constants import Constants
+from poise.analysis.explain.late_bounds import late_bounds
 from poise.analysis.explain.remarks import ExplainContext, in_theory
 from poise.analysis.explain.scheme import (
     Scheme,
@@ -17,10 +18,8 @@ from poise.analysis.explain.scheme import (
     selects_everyone,
     waits_for_all,
 )
-from poise.core.durations import FixedDurations
 from poise.core.protocols import Solver
 from poise.core.traits import (
-    ClockTraits,
     SamplerTraits,
     ServerTraits,
     SolverTraits,
@@ -52,7 +51,7 @@ def bounds(
     if waits_for_all(context.parts.clock) and not by_losses(context.scheme.weighting):
         applicable += _sampled(context, constants, steps, int(rounds))
     if not context.parts.clock.waits:
-        applicable += _late(context, constants, steps, rounds)
+        applicable += late_bounds(context, constants, steps, rounds, _rates(context))
     kept = Assumption(
         "the mean weights are the importance",
         not context.scheme.biased(context.p) and not _staged(context),
@@ -271,54 +270,6 @@ def _sampled(
             rate=rate,
             server_rate=server,
             dissimilarity=spread,
-        )
-    ]
-
-
-def _late(
-    context: ExplainContext, constants: Constants, steps: int, rounds: float
-) -> list[Terms]:
-    """The bound of [Fraboni 2023, ch. 4] for fixed durations and immediate restarts."""
-    scheme = context.scheme
-    problem = constants.problem()
-    clock = traits_of(context.parts.clock, ClockTraits)
-    rate, server = _rates(context)
-    times = context.parts.clock.times(context.setting.clients)
-    known = (
-        isfinite(problem.distance)
-        and isfinite(problem.smoothness)
-        and isinstance(times, FixedDurations)
-    )
-    if not known or rate is None or scheme.shares is None or clock.schedule is None:
-        return []
-    assert isinstance(times, FixedDurations)
-    tau = times.mean(context.setting.clients)
-    dt = clock.window
-    weights = scheme.mean / scheme.shares
-    spread = float(scheme.mean @ np.full(len(tau), problem.gradient))
-    largest = float(weights.max())
-    covariance = 1.0
-    excess = 0.0
-    sum_of_weights = float(weights.sum())
-    if clock.schedule == "asynchronous":  # one client in each aggregation
-        covariance = 0.0
-        excess = largest
-        sum_of_weights = largest
-    return [
-        theory.asynchronous_bound(
-            problem,
-            steps,
-            rounds,
-            rate,
-            staleness=theory.staleness(clock.schedule, tau, dt),
-            window=theory.window(clock.schedule, tau, dt),
-            covariance=covariance,
-            excess=excess,
-            residual=problem.heterogeneity,
-            variance=spread,
-            largest=largest,
-            server_rate=server,
-            sum_of_weights=sum_of_weights,
         )
     ]
 

@@ -25,6 +25,7 @@ from poise.analysis.explain.fixed_point import (
     known_decay,
     weights_at_optimum,
 )
+from poise.analysis.explain.late_bounds import uncovered_schedule
 from poise.analysis.explain.remarks import (
     ExplainContext,
     Remark,
@@ -62,6 +63,7 @@ from poise.core.traits import (
     ClockTraits,
     SamplerTraits,
     SolverTraits,
+    WeightingTraits,
     still_holds,
     traits_of,
 )
@@ -230,7 +232,8 @@ def explain_composition(
     notes: tuple[str, ...] = ()
     if estimate:
         known_constants, notes = _constants(composition)
-    if losses is not None and parts.reports and not opaque:
+    per_step = traits_of(scheme.weighting, WeightingTraits).per_step
+    if losses is not None and parts.reports and not opaque and not per_step:
         later = fixed_point(
             composition,
             oracle,
@@ -303,6 +306,7 @@ def explain_composition(
             *_method_notes(parts, scheme, losses),
             *notes,
             *_uncovered(context),
+            *_uncovered_schedule(context),
             *_range_notes(terms_at(rounds)),
             *_kernel(oracle),
         ),
@@ -319,6 +323,16 @@ def _uncovered(context: ExplainContext) -> tuple[str, ...]:
     return (
         "bounds of [Mansour 2022], [Exp-α 2023], [Buttaci 2024]: not evaluated, their "
         f"proofs do not cover {', '.join(reasons)}",
+    )
+
+
+def _uncovered_schedule(context: ExplainContext) -> tuple[str, ...]:
+    """Why the bound for clocks that do not wait is not evaluated."""
+    reason = uncovered_schedule(context)
+    if not reason:
+        return ()
+    return (
+        f"bound of [Fraboni 2023, ch. 4]: not evaluated, it does not cover {reason}",
     )
 
 
@@ -402,6 +416,8 @@ def _unbiased(context: ExplainContext) -> bool | None:
     if unknowns(context):
         return None
     scheme = context.scheme
+    if traits_of(scheme.weighting, WeightingTraits).per_step:
+        return not scheme.biased(context.p, context.progress)
     whole = abs(float(scheme.mean.sum()) - 1) <= sum_tolerance(scheme)
     return (
         whole

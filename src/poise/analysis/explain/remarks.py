@@ -77,7 +77,25 @@ def remarks(context: ExplainContext) -> tuple[Remark, ...]:
         for rule in (_loss_favouring, _times, _losses, _adjacency)
         for r in rule(context)
     ]
-    return (*unknowns(context), *noisy, *(biased or _other(context)), *_steps(context))
+    return (
+        *unknowns(context),
+        *_latest(context.parts),
+        *noisy,
+        *(biased or _other(context)),
+        *_steps(context),
+    )
+
+
+def _latest(parts: Parts) -> Iterator[Remark]:
+    """Say why no bound covers repeated answers, whose objective is known."""
+    if traits_of(parts.aggregator, AggregatorTraits).latest:
+        yield Remark(
+            type(parts.aggregator).__name__,
+            "every aggregation uses the latest answer of every client, so each counts "
+            "with p_i however rarely it answers; no bound covers answers that are used "
+            "again",
+            "lower the learning rate if losses oscillate",
+        )
 
 
 def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
@@ -94,12 +112,14 @@ def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
 
 def in_theory(parts: Parts) -> bool:
     """Whether the direction is a weighted sum of updates, as closed forms assume."""
-    return not list(beyond_theory(parts))
+    latest = traits_of(parts.aggregator, AggregatorTraits).latest
+    return not latest and not list(beyond_theory(parts))
 
 
 def beyond_theory(parts: Parts) -> Iterator[Remark]:
     """Remarks on parts that no closed form and no bound covers."""
-    if not traits_of(parts.aggregator, AggregatorTraits).linear:
+    aggregates = traits_of(parts.aggregator, AggregatorTraits)
+    if not aggregates.linear and not aggregates.latest:
         name = (
             undeclared(parts.aggregator, AggregatorTraits)
             or type(parts.aggregator).__name__
@@ -333,7 +353,9 @@ def _adjacency(context: ExplainContext) -> Iterator[Remark]:
 
 def _other(context: ExplainContext) -> Iterator[Remark]:
     """A bias without a more specific warning."""
-    if not context.scheme.biased(context.p):
+    per_step = traits_of(context.scheme.weighting, WeightingTraits).per_step
+    progress = context.progress if per_step else 1.0
+    if not context.scheme.biased(context.p, progress):
         return
     sampler = type(context.parts.sampler).__name__
     weighting = type(context.scheme.weighting).__name__
@@ -348,6 +370,8 @@ def _other(context: ExplainContext) -> Iterator[Remark]:
 
 def _steps(context: ExplainContext) -> Iterator[Remark]:
     a = context.progress
+    if traits_of(context.scheme.weighting, WeightingTraits).per_step:
+        return
     if np.ptp(a) <= SAME * a.max():
         return
     q = theory.normalised(context.scheme.mean)
@@ -360,5 +384,7 @@ def _steps(context: ExplainContext) -> Iterator[Remark]:
         "inconsistency, [Fraboni 2023, Thm A.1])"
     )
     yield Remark(
-        "unequal local steps", why, "use steps= instead of epochs=, or Scaffold"
+        "unequal local steps",
+        why,
+        "use steps= instead of epochs=, PerStep(), or Scaffold",
     )

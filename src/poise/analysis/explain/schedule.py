@@ -164,6 +164,8 @@ def _weighed(
         lowest_loss=_rows(table, "lowest", who),
         reached=reached,
         participations=participations[who] * (index + shift + 1) / (index + 1),
+        steps=parts.solver.steps_for(np.asarray(setting.sizes))[who],
+        rates=np.array([parts.solver.rate(v) for v in step.versions.tolist()]),
     )
     return weigh(parts.weighting, updates)
 

@@ -23,6 +23,7 @@ from poise.core.parts import is_part
 from poise.core.protocols import Clock, Fits, HasName, Sampler, Weighting
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import (
+    AggregatorTraits,
     ClockTraits,
     SamplerTraits,
     WeightingTraits,
@@ -141,7 +142,29 @@ def reads_updates(parts: Parts) -> bool:
 def scheme_of(
     parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions
 ) -> Scheme:
-    """The mean weights that sampler, clock and weighting give together."""
+    """The mean weights that sampler, clock, weighting and aggregator give together."""
+    scheme = _scheme_of_arrivals(parts, setting, table, options)
+    if not traits_of(parts.aggregator, AggregatorTraits).latest:
+        return scheme
+    p = np.asarray(setting.importance, dtype=np.float64)
+    if traits_of(scheme.weighting, WeightingTraits).proportional:
+        return replace(scheme, mean=p, half_width=None, method="closed form")
+    # every answer counts until the next: p_i times its mean coefficient over base weight
+    ended = replace(parts, weighting=scheme.weighting)
+    schedule = simulate(ended, setting, table, options)
+    ratio, spread = schedule.ratio()
+    return replace(
+        scheme,
+        mean=p * ratio,
+        half_width=p * spread,
+        method=f"estimated from {schedule.aggregations} simulated aggregations",
+    )
+
+
+def _scheme_of_arrivals(
+    parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions
+) -> Scheme:
+    """The mean weights of the clients that arrive."""
     weighting = last_stage(parts.weighting)
     ended = replace(parts, weighting=weighting)
     statistics = statistics_of(parts.sampler, setting, table)
@@ -161,7 +184,7 @@ def scheme_of(
             budget=SCHEDULE_ARRIVALS,
         )
         method = "closed form"
-        if traits_of(weighting, WeightingTraits).times == "estimated":
+        if traits_of(weighting, WeightingTraits).times in ("estimated", "elapsed"):
             method = "in the long run"
         return Scheme(
             mean=exact,
