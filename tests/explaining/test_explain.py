@@ -386,8 +386,15 @@ def test_turns_are_advised_where_the_weights_of_windows_sum_to_little_and_much()
     quad = poise.quadratics(np.arange(6.0).reshape(-1, 1))
     solver = SGD(lr=0.1, steps=1)
 
-    def told(weighting: Any = TimeBased(), **options: Any) -> list[str]:
-        clock = FixedWindow(0.5, [0.4, 0.4, 1.0, 1.0, 1.0, 1.0], **options)
+    two_speeds = [0.4, 0.4, 1.0, 1.0, 1.0, 1.0]
+
+    def told(
+        weighting: Any = TimeBased(),
+        dt: float = 0.5,
+        times: Any = two_speeds,
+        **options: Any,
+    ) -> list[str]:
+        clock = FixedWindow(dt, times, **options)
         found = poise.explain(
             quad, quad.task, solver, clock=clock, weighting=weighting, rounds=20
         )
@@ -399,6 +406,10 @@ def test_turns_are_advised_where_the_weights_of_windows_sum_to_little_and_much()
     assert not told(stagger=True)
     assert not told(weighting=Identical())
     assert told(TimeBased("estimated"))
+    # by hand: six clients of three windows, 6 * 3/6 in every third window, 0 in others
+    (slow,) = told(dt=0.4, times=[1.0] * 6)
+    assert "0 … 3;" in slow
+    assert not told(dt=1.0, times=[1.0] * 6)
 
 
 def test_populations_on_demand_are_probed() -> None:

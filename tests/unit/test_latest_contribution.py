@@ -150,6 +150,21 @@ def test_explain_says_what_it_minimises_and_prints_no_bound() -> None:
     assert not twice.unbiased
 
 
+def test_explain_leaves_out_clients_that_never_answer_in_time() -> None:
+    """With enough=3 the slowest of four clients is never heard, as in the run above."""
+    fed = poise.quadratics(OPTIMA, sizes=SIZES)
+    found = poise.explain(
+        fed,
+        fed.task,
+        solver=SGD(lr=0.05, steps=1),
+        clock=Synchronous(TAU, enough=3),
+        aggregator=LatestContribution(),
+        rounds=50,
+    )
+    assert found.mean.tolist() == [0.0, *P[1:]]
+    assert not found.unbiased
+
+
 def test_a_stopped_run_and_other_workers_give_the_same_bits(tmp_path: Path) -> None:
     clock = FixedWindow(0.4, TAU)
     whole = trained(clock=clock)

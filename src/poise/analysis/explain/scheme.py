@@ -147,6 +147,10 @@ def scheme_of(
     if not traits_of(parts.aggregator, AggregatorTraits).latest:
         return scheme
     p = np.asarray(setting.importance, dtype=np.float64)
+    clock = traits_of(parts.clock, ClockTraits)
+    if clock.one_version and clock.leaves_clients_behind and selects_everyone(parts):
+        # late answers are left out: a client that is never in time never counts
+        p = np.where(scheme.schedule.counts > 0, p, 0.0)
     if traits_of(scheme.weighting, WeightingTraits).proportional:
         return replace(scheme, mean=p, half_width=None, method="closed form")
     # every answer counts until the next: p_i times its mean coefficient over base weight
@@ -155,8 +159,8 @@ def scheme_of(
     ratio, spread = schedule.ratio()
     return replace(
         scheme,
-        mean=p * ratio,
-        half_width=p * spread,
+        mean=p * np.where(p > 0, ratio, 0.0),
+        half_width=p * np.where(p > 0, spread, 0.0),
         method=f"estimated from {schedule.aggregations} simulated aggregations",
     )
 
