@@ -242,6 +242,9 @@ def test_gaps(tmp_path: Path) -> None:
     assert sorted(dropped.client(0)[0][:, 0].tolist()) == [1, 3]
     filled = poise.federation(file, clients=1, label="sick", missing=-1.5)
     assert sorted(filled.client(0)[0][:, 0].tolist()) == [-1.5, 1, 3]
+    file.write_text("age,sick\n,0\n2,1\n3,\n")
+    with pytest.raises(DataError, match=r"a.csv, line 4, column 'sick': a label or"):
+        poise.federation(file, clients=1, label="sick", missing=0.0)
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"age": [1.0, np.nan], "sick": [0, 1]})
     with pytest.raises(DataError, match="the data frame, row 1, column 'age'"):

@@ -35,12 +35,18 @@ def array_of(values: ArrayLike | torch.Tensor, name: str) -> NDArray[Any]:
     if isinstance(values, torch.Tensor):
         values = values.detach()
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError, MemoryError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "inhomogeneous" in reason:
             reason = "its rows have different lengths"
         raise InvalidOption(f"{name} is no array: {reason}") from error
+    if array.dtype == object and array.ndim == 0:
+        raise InvalidOption(
+            f"{name} is no array but a {type(values).__name__}",
+            "turn it into an array (of a sparse matrix: x.toarray())",
+        )
+    return array
 
 
 __all__ = ["array_of"]

@@ -193,10 +193,14 @@ def _filled(
             for name in names
         }
         _fill_features(x[start:end], choice.features, values, facts, missing)
+        for name in present(table, (*choice.labels, choice.key)):
+            gaps = np.flatnonzero(chosen)[values[name].gaps]
+            if len(gaps):
+                raise _gap(table, block.place(int(gaps[0])), name)
         for name, room in columns.items():
-            room[start:end] = _label(name, values[name], facts, table)
+            room[start:end] = _label(name, values[name], facts)
         if choice.key in values:
-            keys[start:end] = _owners(choice.key, values[choice.key], table)
+            keys[start:end] = _owners(values[choice.key])
         start = end
     return Read(
         x,
@@ -280,9 +284,8 @@ def _plain_room(column: ColumnSurvey, rows: int) -> NDArray[Any]:
     return np.empty((rows, *column.shape), dtype)
 
 
-def _label(name: str, values: Values, facts: Survey, table: Table) -> NDArray[Any]:
+def _label(name: str, values: Values, facts: Survey) -> NDArray[Any]:
     """Return the labels of one block as numbers."""
-    _refuse_gaps(name, values, table)
     categories = facts.columns[name].categories
     if categories is None:
         assert values.numbers is not None
@@ -291,19 +294,17 @@ def _label(name: str, values: Values, facts: Survey, table: Table) -> NDArray[An
     return np.array([numbers[text] for text in values.texts()], dtype=np.int64)
 
 
-def _owners(name: str, values: Values, table: Table) -> NDArray[Any]:
-    _refuse_gaps(name, values, table)
+def _owners(values: Values) -> NDArray[Any]:
     if values.numbers is not None:
         return values.numbers.astype(object)
     return values.texts()
 
 
-def _refuse_gaps(name: str, values: Values, table: Table) -> None:
-    if values.gaps.any():
-        raise DataError(
-            f"{table.name}, column {name!r}: a label or owner has no value",
-            "remove these rows, or write missing='drop'",
-        )
+def _gap(table: Table, place: str, column: str) -> DataError:
+    return DataError(
+        f"{table.name}, {place}, column {column!r}: a label or owner has no value",
+        "remove these rows, or write missing='drop'",
+    )
 
 
 def _stacked(

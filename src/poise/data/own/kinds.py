@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from poise.core.errors import DataError, InvalidOption, require
+from poise.core.errors import DataError, InvalidOption
 from poise.data.own.array_files import read_array_files
 from poise.data.own.csv_files import csv_table
 from poise.data.own.encoding import Read, read_tables
@@ -31,14 +31,26 @@ Reader: TypeAlias = Callable[..., list[Read]]
 
 def read_pairs(data: Sequence[tuple[Any, Any]]) -> list[Read]:
     """Return pairs (x, y) as they are."""
-    for pair in data:
-        require(
-            isinstance(pair, tuple | list) and len(pair) == 2,
-            f"the data must be a pair (x, y) of arrays, not {pair!r:.60}",
-            "of a DataLoader give its dataset",
-            where="source",
-        )
     return [Read(x, y) for x, y in data]
+
+
+def _no_data(given: object) -> InvalidOption:
+    """Return the error of something that is no data of any kind."""
+    message = f"the data must be a pair (x, y) of arrays, not {given!r:.60}"
+    hint = "or a data frame, a data set of PyTorch or Hugging Face, or a path"
+    if isinstance(given, DataLoader):
+        message = "the data must be a pair (x, y) of arrays, not a DataLoader"
+        hint = "give its dataset"
+    elif isinstance(given, Iterator):
+        message = "the data must be a pair (x, y) of arrays, not a generator"
+        hint = "collect its samples in arrays first"
+    elif isinstance(given, list | tuple):
+        message = (
+            f"the data must be a pair (x, y) of arrays, not a {type(given).__name__} "
+            f"of {len(given)} items"
+        )
+        hint = "for samples in pairs write x, y = zip(*data)"
+    return InvalidOption(message, hint, where=("source",))
 
 
 def is_path(source: object) -> bool:
@@ -67,13 +79,18 @@ def is_many(source: object) -> bool:
 
 def _is_one(item: object) -> bool:
     if isinstance(item, tuple):
-        return len(item) == 2 and all(np.ndim(part) > 0 for part in item)
+        return len(item) == 2 and all(_has_rows(part) for part in item)
     return (
         is_path(item)
         or isinstance(item, Dataset)
         or is_frame(item)
         or is_hugging_face(item)
     )
+
+
+def _has_rows(part: Any) -> bool:
+    """Return whether this may be features or labels: no number, but many or several."""
+    return isinstance(part, Mapping | list | tuple) or np.ndim(part) > 0
 
 
 def is_own(source: object) -> bool:
@@ -129,6 +146,8 @@ def reader_of(member: object) -> Reader:
         return read_tables
     if isinstance(member, Dataset):
         return read_torch
+    if not isinstance(member, tuple | list) or len(member) != 2:
+        raise _no_data(member)
     return read_pairs
 
 

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from poise.core.arrays import array_of
 from poise.core.errors import DataError, InvalidOption, require
+from poise.core.trees import leaves, mapped
 from poise.data.blocks import joined
 from poise.data.own.encoding import Read
 from poise.data.own.kinds import is_many, is_path, members_of, opened, reader_of
 from poise.data.sources.arrays import arrays
+from poise.data.sources.inputs import Features, feature_arrays
 from poise.data.sources.source import Source
 
 
@@ -48,8 +50,8 @@ def load_own(source: object, options: Mapping[str, Any]) -> Source:
     names: tuple[str, ...] = ()
     if is_many(source):
         names = _client_names(source)
-        x, y = _joined(parts, names)
-        rest["keys"] = np.repeat(np.arange(len(parts)), [len(part.x) for part in parts])
+        x, y = _joined(parts, names, ragged=options.get("collate") is not None)
+        rest["keys"] = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
     elif first.keys is not None:
         rest.setdefault("keys", _uniform(first.keys))
     made = arrays((x, y), **rest)
@@ -102,27 +104,59 @@ def _client_names(source: object) -> tuple[str, ...]:
     return tuple(str(k) for k in range(len(members)))
 
 
-def _joined(parts: Sequence[Read], names: Sequence[str]) -> tuple[Any, Any]:
+def _joined(
+    parts: Sequence[Read], names: Sequence[str], ragged: bool
+) -> tuple[Any, Any]:
     """Return features and labels of all clients, one after the other."""
-    xs: list[NDArray[Any]] = []
+    if ragged:
+        return _lists(parts, names)
+    xs: list[Features] = []
     ys: list[NDArray[Any]] = []
     for part, name in zip(parts, names, strict=True):
-        x = array_of(part.x, f"client {name}: x")
         y = array_of(part.y, f"client {name}: y")
-        require(len(x) > 0, f"client {name} has no samples", where="source")
-        require(
-            len(x) == len(y), f"client {name}: {len(x)} samples but {len(y)} labels"
-        )
-        if x.shape[1:] != (xs or [x])[0].shape[1:] or x.ndim != (xs or [x])[0].ndim:
+        x = feature_arrays(part.x, len(y), f"client {name}: x")
+        for array in leaves(x):
+            _check_client(len(array), len(y), name)
+        if _form(x) != _form((xs or [x])[0]):
             raise InvalidOption(
-                f"client {name}: samples have shape {x.shape[1:]}, those of client "
-                f"{names[0]} {xs[0].shape[1:]}",
+                f"client {name}: samples have {_words(x)}, those of client "
+                f"{names[0]} {_words(xs[0])}",
                 "all clients need the same features",
                 where=("source",),
             )
         xs.append(part.x if isinstance(part.x, np.memmap) else x)
         ys.append(y)
-    return joined(xs), joined(ys)
+    columns = iter(zip(*(leaves(x) for x in xs), strict=True))
+    return mapped(lambda _: joined(list(next(columns))), xs[0]), joined(ys)
+
+
+def _lists(parts: Sequence[Read], names: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """Return the texts and the labels of all clients, for a ``collate``."""
+    for part, name in zip(parts, names, strict=True):
+        _check_client(len(part.x), len(part.y), name)
+    texts = [text for part in parts for text in part.x]
+    return texts, [label for part in parts for label in part.y]
+
+
+def _check_client(samples: int, labels: int, name: str) -> None:
+    require(samples > 0, f"client {name} has no samples", where="source")
+    require(samples == labels, f"client {name}: {samples} samples but {labels} labels")
+
+
+def _form(x: Features) -> object:
+    """Return what all clients must share: names and shapes of the inputs."""
+    names = tuple(x) if isinstance(x, dict) else type(x)
+    return names, [part.shape[1:] for part in leaves(x)]
+
+
+def _words(x: Features) -> str:
+    """Return the shapes of a client's samples in words."""
+    if isinstance(x, np.ndarray):
+        return f"shape {x.shape[1:]}"
+    shapes = [str(part.shape[1:]) for part in leaves(x)]
+    if isinstance(x, dict):
+        shapes = [f"{name} {shape}" for name, shape in zip(x, shapes, strict=True)]
+    return f"inputs {', '.join(shapes)}"
 
 
 def _uniform(keys: NDArray[Any]) -> NDArray[Any]:

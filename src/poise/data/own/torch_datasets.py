@@ -14,14 +14,20 @@ from poise.core.errors import DataError, InvalidOption
 from poise.data.blocks import room
 from poise.data.own.encoding import Read
 from poise.data.own.pictures import is_grey, pixels
+from poise.data.sources.inputs import Collate
 
 
-def read_torch(data: Sequence[Dataset[Any]]) -> list[Read]:
-    """Return the arrays of data sets whose items are pairs (x, y); each is read once."""
-    return [_read(dataset) for dataset in data]
+def read_torch(
+    data: Sequence[Dataset[Any]], collate: str | Collate | None = None
+) -> list[Read]:
+    """Return the arrays of data sets whose items are pairs (x, y); each is read once.
+
+    With ``collate`` the items may have different lengths: they stay lists.
+    """
+    return [_read(dataset, ragged=collate is not None) for dataset in data]
 
 
-def _read(data: Dataset[Any]) -> Read:
+def _read(data: Dataset[Any], ragged: bool) -> Read:
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         x, y = (tensor.detach().cpu().numpy() for tensor in data.tensors)
         return Read(x, y)
@@ -34,6 +40,9 @@ def _read(data: Dataset[Any]) -> Read:
     count = len(data)  # type: ignore[arg-type]
     if not count:
         raise DataError("the data set has no items")
+    if ragged:
+        pairs = [_pair(data, row) for row in range(count)]
+        return Read([x for x, _ in pairs], [y for _, y in pairs])
     first = _pair(data, 0)
     x = room((count, *first[0].shape), first[0].dtype)
     y = np.empty((count, *first[1].shape), first[1].dtype)
@@ -43,7 +52,8 @@ def _read(data: Dataset[Any]) -> Read:
             raise DataError(
                 f"the data set: item {row} has shape {features.shape}, item 0 "
                 f"{first[0].shape}",
-                "bring all items to one shape",
+                "bring all items to one shape, or add collate= for texts of different "
+                "lengths",
             )
         x[row] = features
         y[row] = label
