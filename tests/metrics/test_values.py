@@ -286,7 +286,14 @@ def test_one_class_has_no_ranking_and_says_so() -> None:
     ones = torch.ones(5, dtype=torch.int64)
     assert math.isnan(value(AUROC(), torch.rand(5), ones))
     assert AUROC().problem(ones) == "all 5 labels are 1, two classes are needed"
+    same = torch.tensor([[0.0, 1.0]] * 4)
+    assert AUROC().problem(same) == "each of the 2 labels is the same for all 4 samples"
+    assert AUROC().problem(torch.eye(2)) == ""
     assert Dice().problem(torch.zeros(2, 3, 3)) == "the masks have no foreground"
+    with pytest.raises(IncompatibleParts, match="separate labels, not a mask"):
+        Dice().update((), torch.ones(3, 6), torch.ones(3, 6))
+    mask = Dice().update((), torch.ones(3, 1, 6), torch.ones(3, 6).long())
+    assert Dice().value(mask) == 1.0
     assert F1().problem(torch.tensor([0.5])) == "the labels are numbers, not classes"
     assert R2().problem(torch.ones(3)) == "the targets of its 3 samples do not vary"
     censored = torch.tensor([[1.0, 0.0], [2.0, 0.0]])

@@ -106,6 +106,17 @@ class BalancedAccuracy(Counted):
 class Overlap(Counted):
     """Base: counts of pixels, whose class 0 is the background."""
 
+    def update(
+        self, state: State, outputs: torch.Tensor, targets: torch.Tensor
+    ) -> State:
+        """Return the state with the counts of these samples added."""
+        if multi_label(outputs, targets):
+            raise IncompatibleParts(
+                f"outputs (n, {targets.shape[1]}) are separate labels, not a mask",
+                f"use 'f1', or return (n, 1, {targets.shape[1]}) for a mask",
+            )
+        return super().update(state, outputs, targets)
+
     def problem(self, targets: torch.Tensor) -> str:
         """Return why these targets have no overlap: numbers, or no foreground."""
         if found := super().problem(targets):

@@ -61,6 +61,13 @@ class Ranking(Collected, ABC):
             return (
                 f"all {len(known)} labels are {int(known[0])}, two classes are needed"
             )
+        # truth values (n, K); whole numbers (n, T) may be classes of tokens
+        separate = targets.is_floating_point() and targets.dim() == 2
+        if separate and bool((targets == targets[:1]).all()):
+            return (
+                f"each of the {targets.shape[1]} labels is the same for all "
+                f"{len(targets)} samples"
+            )
         return ""
 
 
