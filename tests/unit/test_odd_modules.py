@@ -200,3 +200,52 @@ def test_a_linear_layer_on_the_last_dimension_is_not_flattened() -> None:
     ]
     models = [poise.train(fed, task, SOLVER, rounds=1).model for task in tasks]
     assert models[0].shape == models[1].shape
+
+
+def test_a_module_that_cannot_be_copied_is_named() -> None:
+    computed = nn.Linear(6, 3)
+    computed.scale = computed.weight.abs().max()
+    for module in (computed, lambda: computed):
+        with pytest.raises(IncompatibleParts) as error:
+            poise.train(federation(), Task(module=module), SOLVER, rounds=1)
+        assert "Task: Linear cannot be copied: Only Tensors created" in str(error.value)
+        assert "parametrizations.weight_norm" in str(error.value)
+
+
+class Reader(nn.Module):
+    """One score per class of the tokens 0 to 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.EmbeddingBag(9, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.embed(tokens)
+
+
+def test_an_embedding_smaller_than_the_vocabulary_is_refused_before_training() -> None:
+    tokens = np.zeros((20, 4), dtype=np.int64)
+    tokens[19, 1] = 11
+    fed = poise.federation((tokens, np.arange(20) % 2), clients=2, vocabulary=12)
+    with pytest.raises(IncompatibleParts) as error:
+        poise.train(fed, Task(module=Reader), SOLVER, rounds=1)
+    assert "Reader does not take token 11 of 12: Index 3 of input" in str(error.value)
+    assert "give its embedding 12 rows; the tokens are 0 … 11" in str(error.value)
+
+
+def test_a_metric_that_fails_on_some_data_only_is_named() -> None:
+    x = np.arange(20, dtype=np.float32)[:, None]
+    y = np.arange(20) % 2
+
+    def picky(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if len(labels) > 6:
+            raise ValueError("too many")
+        return labels.float()
+
+    task = poise.task("logistic", metrics={"picky": picky})
+    fed = poise.federation((x, y), clients=2, test=(x, y))
+    with pytest.raises(IncompatibleParts) as error:
+        poise.train(fed, task, SOLVER, rounds=1)
+    assert "the metric 'picky' fails while poise measures it: ValueError: too many" in (
+        str(error.value)
+    )

@@ -11,12 +11,12 @@ import torch
 from poise.core.directions import Directions
 from poise.core.errors import IncompatibleParts, errors_at
 from poise.core.parts import OURS
-from poise.core.trees import mapped
 from poise.metrics.items import ambiguous
 from poise.metrics.metric import Metric
 from poise.metrics.named import NAMED
 from poise.metrics.of_set import OfSet, SetFunction, TorchMetric, from_torchmetrics
 from poise.tasks.losses import METRICS, PerSample
+from poise.tasks.module_outputs import each_tensor
 from poise.tasks.probe import called
 
 AnyMetric: TypeAlias = PerSample | SetFunction | Metric | TorchMetric
@@ -61,7 +61,7 @@ def metric_kinds(
     loss tells where the outputs have the classes; a loss of the user's own does not.
     """
     kinds = MetricKinds()
-    outputs = mapped(lambda part: part.detach(), outputs)
+    outputs = each_tensor(torch.Tensor.detach, outputs)
     for name, metric in metrics.items():
         if not isinstance(name, str):
             raise IncompatibleParts(

@@ -31,7 +31,7 @@ from poise.tasks.measurable import Population, check_measurable, client_sets
 from poise.tasks.opened import Opened
 from poise.tasks.probe import refuses_one
 from poise.tasks.rowwise import RowKernel
-from poise.tasks.totals import Totals, values_of
+from poise.tasks.totals import Totals, measuring, values_of
 from poise.tasks.transforms import Augmentation, Transform
 
 TEST = "the test data"
@@ -388,17 +388,20 @@ class SampleOracle:
         states: dict[str, State] = {n: self.set_metrics[n].init() for n in of_set}
         for a, b in blocks(span[1], self.kernel.block, span[0]):
             x, y = self._here(*shard.take(torch.arange(a, b)))
-            outputs = self.kernel.outputs(theta, x)
+            with measuring("the model"):
+                outputs = self.kernel.outputs(theta, x)
             for name in sums:
                 function = self.loss if name == "loss" else self.scores[name]
-                values = function(outputs, y)
+                with measuring(f"the metric {name!r}"):
+                    values = function(outputs, y)
                 if values.dim():
                     sums[name] += float(values.sum(dtype=torch.float64))
                 else:  # the function returns the mean of the block
                     sums[name] += float(values) * (b - a)
             for name in of_set:
                 metric = self.set_metrics[name]
-                states[name] = metric.update(states[name], outputs, y)
+                with measuring(f"the metric {name!r}"):
+                    states[name] = metric.update(states[name], outputs, y)
         return Totals(sums, states)
 
     def _here(self, x: Inputs, y: torch.Tensor) -> tuple[Inputs, torch.Tensor]:

@@ -16,6 +16,7 @@ from poise.core.samples import Samples
 from poise.core.trees import Inputs, mapped
 from poise.tasks.calls import called as run
 from poise.tasks.losses import CLASS_LOSSES, Averaged, PerSample
+from poise.tasks.module_outputs import each_tensor
 
 SINGLE = "more than 1 value per channel"
 """What PyTorch's batch norm says of a single sample."""
@@ -49,6 +50,18 @@ def check_module(module: object) -> None:
             )
         if tensor.is_complex():
             raise _misfit(f"{name!r} has complex numbers", "use real numbers")
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """Return a copy of a module; raise if it cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # the module is the user's: it may raise anything
+        raise _misfit(
+            f"{type(module).__name__} cannot be copied: {str(error).partition('.')[0]}",
+            "a tensor that is computed from others cannot be part of it; of weight norm "
+            "use torch.nn.utils.parametrizations.weight_norm",
+        ) from error
 
 
 def is_lazy(module: nn.Module) -> bool:
@@ -191,7 +204,7 @@ def checked_loss(
 
     Values per entry, (n, …), are averaged to one per sample.
     """
-    outputs = _detached(outputs)
+    outputs = each_tensor(_leaf, outputs)
     both = _value("loss", loss, outputs, labels)
     first = _value("loss", loss, _rows(outputs, slice(1)), labels[:1])
     second = _value("loss", loss, _rows(outputs, slice(1, None)), labels[1:])
@@ -218,6 +231,24 @@ def checked_loss(
             where="loss",
         )
     return loss
+
+
+def check_vocabulary(module: nn.Module, example: Inputs, samples: Samples) -> None:
+    """Raise if a module of one input fails on the largest token."""
+    if not samples.tokens or not isinstance(example, torch.Tensor):
+        return
+    largest = samples.vocabulary - 1
+    tokens = example.clone()
+    tokens.view(len(tokens), -1)[:, -1] = largest
+    try:
+        run(module, tokens)
+    except Exception as error:  # the module is the user's: it may raise anything
+        raise _misfit(
+            f"{type(module).__name__} does not take token {largest} of "
+            f"{samples.vocabulary}: {error}",
+            f"give its embedding {samples.vocabulary} rows; the tokens are 0 … {largest}",
+            where="model",
+        ) from error
 
 
 def check_largest_class(
@@ -250,26 +281,16 @@ def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         ) from error
 
 
-def _detached(outputs: Any) -> Any:
-    """Return the outputs as the beginning of a gradient."""
-    if isinstance(outputs, dict):
-        return {name: _detached(value) for name, value in outputs.items()}
-    if isinstance(outputs, tuple | list):
-        return type(outputs)(_detached(value) for value in outputs)
-    if isinstance(outputs, torch.Tensor) and outputs.is_floating_point():
-        return outputs.detach().requires_grad_()
-    return outputs
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an output as the beginning of a gradient."""
+    if tensor.is_floating_point():
+        return tensor.detach().requires_grad_()
+    return tensor
 
 
 def _rows(outputs: Any, part: slice) -> Any:
     """Return the outputs of some of the samples."""
-    if isinstance(outputs, dict):
-        return {name: _rows(value, part) for name, value in outputs.items()}
-    if isinstance(outputs, tuple | list):
-        return type(outputs)(_rows(value, part) for value in outputs)
-    if isinstance(outputs, torch.Tensor) and outputs.dim():
-        return outputs[part]
-    return outputs
+    return each_tensor(lambda t: t[part] if t.dim() else t, outputs)
 
 
 def _value(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -55,7 +54,9 @@ from poise.tasks.probe import (
     check_module,
     check_outputs,
     check_shapes,
+    check_vocabulary,
     checked_loss,
+    copied,
     is_lazy,
     materialised,
     probe_size,
@@ -325,7 +326,7 @@ class Task:
         """Return the module with the initial weights of a seed."""
         if isinstance(self.module, nn.Module):
             check_module(self.module)
-            made = copy.deepcopy(self.module).cpu()
+            made = copied(self.module).cpu()
             if is_lazy(made):
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(address(seed, "init") & (2**63 - 1))
@@ -379,8 +380,9 @@ class Task:
             lambda part: part.to(dtype) if part.is_floating_point() else part,
             example_of(samples, probe_size(samples)),
         )
+        module = copied(module).to(dtype).eval()
         try:
-            outputs = run_module(copy.deepcopy(module).to(dtype).eval(), example)
+            outputs = run_module(module, example)
         except Exception as error:  # the module is the user's: it may raise anything
             raise IncompatibleParts(
                 (
@@ -390,6 +392,7 @@ class Task:
                 "choose a model that fits the data, or reshape the data",
                 where=("model",),
             ) from error
+        check_vocabulary(module, example, samples)
         count = len(first(example))
         check_outputs(outputs, count, named_loss=isinstance(loss, str))
         labels = samples.labels[torch.zeros(count, dtype=torch.int64)]

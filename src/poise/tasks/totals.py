@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from poise.core.errors import IncompatibleParts
+from poise.core.errors import IncompatibleParts, PoiseError
 from poise.metrics.metric import Metric, State
 
 
@@ -46,3 +47,17 @@ def unmeasurable(
     return IncompatibleParts(
         f"metric {name!r} cannot be measured on {where}: {problem}", hint
     )
+
+
+@contextmanager
+def measuring(what: str) -> Iterator[None]:
+    """Name what of the user's code fails while poise measures a model."""
+    try:
+        yield
+    except PoiseError:
+        raise
+    except Exception as error:  # the code is the user's: it may raise anything
+        raise IncompatibleParts(
+            f"{what} fails while poise measures it: {type(error).__name__}: {error}",
+            "it must take all samples that are measured, in blocks of any size",
+        ) from error
