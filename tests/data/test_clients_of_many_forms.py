@@ -95,5 +95,5 @@ def test_what_is_no_data_is_named(data: Any, words: str) -> None:
 def test_a_lazy_frame_is_no_data_whatever_the_options() -> None:
     pl = pytest.importorskip("polars")
     lazy = pl.DataFrame({"a": [1.0, 2.0], "sick": [0, 1]}).lazy()
-    with pytest.raises(InvalidOption, match=r"must be a pair .* or a data frame"):
+    with pytest.raises(InvalidOption, match=r"not LazyFrame \(or a data frame"):
         poise.federation(lazy, label="sick", clients=1)

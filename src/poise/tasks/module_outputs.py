@@ -14,9 +14,11 @@ import torch
 class _Named(Protocol):
     """The members of a named tuple that poise calls."""
 
-    def _asdict(self) -> dict[str, Any]: ...
+    def _asdict(self) -> dict[str, Any]:
+        """Return the parts by name."""
 
-    def _replace(self, **values: Any) -> Any: ...
+    def _replace(self, **values: Any) -> Any:
+        """Return a copy with other parts."""
 
 
 def each_tensor(f: Callable[[torch.Tensor], torch.Tensor], outputs: Any) -> Any:

@@ -36,7 +36,10 @@ def read_pairs(data: Sequence[tuple[Any, Any]]) -> list[Read]:
 
 def _no_data(given: object) -> InvalidOption:
     """Return the error of something that is no data of any kind."""
-    message = f"the data must be a pair (x, y) of arrays, not {given!r:.60}"
+    shown = type(given).__name__
+    if given is None or isinstance(given, str | int | float):
+        shown = repr(given)
+    message = f"the data must be a pair (x, y) of arrays, not {shown:.60}"
     hint = "or a data frame, a data set of PyTorch or Hugging Face, or a path"
     if isinstance(given, DataLoader):
         message = "the data must be a pair (x, y) of arrays, not a DataLoader"
