@@ -91,7 +91,11 @@ class Layout:
 
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
-        """Return the layout of a module's parameters and persistent buffers."""
+        """Return the layout of a module's parameters and persistent buffers.
+
+        Parameters go by name: those of copied ``torch.jit`` modules are plain tensors.
+        """
+        names = {n for n, _ in module.named_parameters(remove_duplicate=False)}
         trainable = [
             (name, tuple(p.shape), p.dtype)
             for name, p in module.named_parameters()
@@ -102,6 +106,7 @@ class Layout:
             for name, t in module.state_dict(keep_vars=True).items()
             if isinstance(t, torch.Tensor)
             and not isinstance(t, torch.nn.Parameter)
+            and name not in names
             and not is_constant(t)
         ]
         require(bool(trainable), f"{type(module).__name__} has no trainable parameter")

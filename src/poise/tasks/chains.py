@@ -7,7 +7,6 @@ before and the dense kernel knows all of them, the module is the same function a
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable
 from math import prod
@@ -17,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from poise.tasks.copies import copy_of
 from poise.tasks.dense import ELEMENTWISE
 from poise.tasks.stackable import state_of
 
@@ -65,7 +65,7 @@ def chain_of(module: nn.Module, shape: tuple[int, ...]) -> Chain | None:
 
 
 def _traced(module: nn.Module, training: bool, shape: tuple[int, ...]) -> Chain | None:
-    copied = copy.deepcopy(module).train(training)
+    copied = copy_of(module).train(training)
     before = state_of(copied)
     try:
         graph = fx.Tracer().trace(copied)

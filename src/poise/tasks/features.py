@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from poise.core.errors import IncompatibleParts
 from poise.core.rng import torch_generator
 from poise.core.samples import Samples
 from poise.core.trees import first
+from poise.tasks.copies import copy_of
 from poise.tasks.oracle import example_of
 
 
@@ -87,7 +87,7 @@ def module_features(
     samples: Samples, module: nn.Module, *, device: torch.device
 ) -> FeatureMap:
     """Return the outputs of a module in evaluation mode; its weights are never trained."""
-    fixed = copy.deepcopy(module).to(device).eval().requires_grad_(False)
+    fixed = copy_of(module).to(device).eval().requires_grad_(False)
     kind = next((p.dtype for p in fixed.parameters()), torch.float32)
 
     def apply(x: torch.Tensor) -> torch.Tensor:

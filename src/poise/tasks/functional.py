@@ -14,7 +14,6 @@ batches never come here: the oracle gives them to the row kernel `alone`.
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
@@ -29,6 +28,7 @@ from poise.core.batches import Batch
 from poise.core.trees import Inputs, first, leaves, mapped
 from poise.core.vectors import Stack, Vector
 from poise.tasks.calls import called
+from poise.tasks.copies import copy_of
 from poise.tasks.losses import PerSample
 from poise.tasks.operations import StepCost
 from poise.tasks.rowwise import RowKernel
@@ -58,7 +58,7 @@ class FunctionalKernel:
         self.block = self.alone.block
         self.dtype = dtype
         self.cost = cost
-        self._module = copy.deepcopy(module).to(dtype).train()
+        self._module = copy_of(module).to(dtype).train()
         self._graphs: dict[Any, Graph] = {}
         self._tracing = threading.Lock()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 
 from poise.core.trees import Inputs, leaves, mapped
 from poise.tasks.calls import called
+from poise.tasks.copies import copy_of
 from poise.tasks.layers import use_generator
 
 CLOSE = 1e-3
@@ -22,10 +22,10 @@ def same_in_channels_last(module: nn.Module, x: Inputs) -> bool:
     A module that calls ``x.view`` after a convolution fails there. The training pass is
     only tried, because random layers draw other masks in another layout.
     """
-    plain = copy.deepcopy(module).eval()
-    other = copy.deepcopy(module)
+    plain = copy_of(module).eval()
+    other = copy_of(module)
     other.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    trained = copy.deepcopy(other).train()  # this pass may change statistics
+    trained = copy_of(other).train()  # this pass may change statistics
     images: Inputs = mapped(_channels_last, x)
     use_generator(torch.Generator().manual_seed(0))
     with torch.random.fork_rng(devices=[]):

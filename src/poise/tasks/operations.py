@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from poise.core.trees import Inputs, first, mapped
 from poise.core.vectors import Layout
 from poise.tasks.calls import called
+from poise.tasks.copies import copy_of
 
 SMALL_OPERATION = 400_000
 """Floating-point operations per call of PyTorch up to which stacking clients pays."""
@@ -65,7 +65,7 @@ def step_cost(module: nn.Module, example: Inputs, dtype: torch.dtype) -> StepCos
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    copied = copy.deepcopy(module).to(dtype).train()
+    copied = copy_of(module).to(dtype).train()
     x: Inputs = mapped(lambda v: v.to(dtype) if v.is_floating_point() else v, example)
     calls = _Calls()  # type: ignore[no-untyped-call]
     flops = FlopCounterMode(display=False)

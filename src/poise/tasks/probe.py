@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ from poise.core.errors import IncompatibleParts
 from poise.core.samples import Samples
 from poise.core.trees import Inputs, mapped
 from poise.tasks.calls import called as run
+from poise.tasks.copies import copy_of
 from poise.tasks.losses import CLASS_LOSSES, Averaged, PerSample
 from poise.tasks.module_outputs import each_tensor
 
@@ -55,7 +55,7 @@ def check_module(module: object) -> None:
 def copied(module: nn.Module) -> nn.Module:
     """Return a copy of a module; raise if it cannot be copied."""
     try:
-        return copy.deepcopy(module)
+        return copy_of(module)
     except Exception as error:  # the module is the user's: it may raise anything
         raise _misfit(
             f"{type(module).__name__} cannot be copied: {str(error).partition('.')[0]}",
@@ -92,7 +92,7 @@ def refuses_one(module: nn.Module, example: Inputs) -> bool:
     example = mapped(
         lambda part: part.float() if part.is_floating_point() else part, example
     )
-    made = copy.deepcopy(module).cpu().float().train()
+    made = copy_of(module).cpu().float().train()
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             run(made, example)

@@ -8,7 +8,6 @@ of 46, on one core).
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -21,10 +20,12 @@ from torch import nn
 from poise.core.trees import Inputs, first, mapped, row_of
 from poise.core.vectors import Layout, Stack, Vector
 from poise.tasks.calls import called
+from poise.tasks.copies import copy_of
 from poise.tasks.dense import hooked
 from poise.tasks.layers import Dropout, use_generator
 from poise.tasks.layouts import same_in_channels_last
 from poise.tasks.losses import LOSSES, PerSample
+from poise.tasks.module_outputs import each_tensor
 
 _global_generator = threading.Lock()
 TOGETHER = 64  # samples per step over all clients of a call
@@ -48,7 +49,7 @@ class RowKernel:
         self.loss = loss
         self.dtype = dtype
         self._format = torch.contiguous_format
-        self._template = copy.deepcopy(module).to(dtype).train()
+        self._template = copy_of(module).to(dtype).train()
         images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
         # activations of a forward pass should stay in the cache
         if images:
@@ -133,7 +134,9 @@ class RowKernel:
         module, tensors = self._thread_copy(training=False)
         self._load(tensors, theta)
         with torch.no_grad():
-            return called(module, self._input(x))
+            outputs = called(module, self._input(x))
+        # outputs of ``torch.jit.script`` may have a gradient even now
+        return each_tensor(torch.Tensor.detach, outputs)
 
     def run(self, module: nn.Module, x: Inputs) -> Any:
         """Return the outputs of a module for these inputs in the kernel's precision."""
@@ -148,7 +151,7 @@ class RowKernel:
         """
         if self._stateless and hasattr(self._local, "module"):
             return
-        self._local.module = copy.deepcopy(self._template)
+        self._local.module = copy_of(self._template)
         self._local.tensors = self._local.module.state_dict(keep_vars=True)
         self._local.training = True
 
@@ -229,7 +232,7 @@ class RowKernel:
 
     def _draws_from_the_process(self, example: Inputs) -> bool:
         """Whether a training pass draws from the process-wide generator, as ``nn.Dropout`` does."""
-        module = copy.deepcopy(self._template).train()
+        module = copy_of(self._template).train()
         use_generator(torch.Generator().manual_seed(0))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             before = torch.get_rng_state()

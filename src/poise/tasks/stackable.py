@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from poise.core.trees import Inputs, mapped
+from poise.tasks.copies import copy_of
 from poise.tasks.dense import has_hooks
 from poise.tasks.functional import LANES, FunctionalKernel
 
@@ -43,7 +44,7 @@ def obstacle(kernel: FunctionalKernel, module: nn.Module, data: Any) -> str:
 
 def changes_itself(module: nn.Module, kernel: FunctionalKernel, x: Inputs) -> bool:
     """Whether a training pass changes a tensor or a plain attribute of a module."""
-    copied = copy.deepcopy(module).to(kernel.dtype).train()
+    copied = copy_of(module).to(kernel.dtype).train()
     before = state_of(copied)
     tensors = [t.clone() for t in _tensors(copied)]
     with torch.no_grad():
