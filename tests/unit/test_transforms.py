@@ -14,7 +14,7 @@ import poise
 from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
 from poise.core.batches import BatchPlan
-from poise.core.errors import PoiseError
+from poise.core.errors import IncompatibleParts, PoiseError
 from poise.core.rng import keys
 from poise.tasks.opened import Opened
 from poise.tasks.oracle import SampleOracle
@@ -156,6 +156,19 @@ def test_transforms_have_names_in_files() -> None:
     assert task.spec == {"model": "logistic", "transform": "flip+crop"}
     assert task.traits.convex is None
     assert poise.Task("logistic", transform=lambda x, g: x).spec is None
+
+
+def test_a_transform_with_one_argument_is_told_what_to_write() -> None:
+    fed = poise.federation("digits", clients=2, samples=40, seed=0)
+    for wrong in (lambda x: x, lambda x, generator, more: x):
+        task = poise.task("logistic", transform=wrong)
+        with pytest.raises(IncompatibleParts, match="the transform fails") as no:
+            poise.train(fed, task, poise.solvers.SGD(lr=0.1, steps=1), rounds=1)
+        assert no.value.hint.startswith("write f(x, generator)")
+    broken = poise.task("logistic", transform=lambda x, generator: x + "no")
+    with pytest.raises(IncompatibleParts, match="the transform fails") as no:
+        poise.train(fed, broken, poise.solvers.SGD(lr=0.1, steps=1), rounds=1)
+    assert no.value.hint == ""
 
 
 def test_a_file_names_a_transform() -> None:

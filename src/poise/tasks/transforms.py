@@ -6,6 +6,7 @@ therefore the same on any number of workers, after a resume, and on a node.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -120,7 +121,8 @@ def check_transform(transform: Transform, example: Inputs) -> None:
         changed = transform(mapped(torch.clone, example), stream)
     except Exception as error:  # the function is the user's: it may raise anything
         raise _misfit(
-            f"the transform fails on two samples: {type(error).__name__}: {error}"
+            f"the transform fails on two samples: {type(error).__name__}: {error}",
+            _arguments_hint(transform),
         ) from error
     if type(changed) is not type(example) or len(leaves(changed)) != len(
         leaves(example)
@@ -139,6 +141,17 @@ def check_transform(transform: Transform, example: Inputs) -> None:
                 "the transform changes the shape or type of the samples",
                 f"return {before.dtype} of shape (n, {', '.join(map(str, before.shape[1:]))})",
             )
+
+
+def _arguments_hint(transform: Transform) -> str:
+    """Return how to write a function that does not take two arguments; "" if it does."""
+    try:
+        inspect.signature(transform).bind(None, None)
+    except TypeError:
+        return "write f(x, generator); generator draws the client's random numbers"
+    except ValueError:  # functions of C may not say their arguments
+        pass
+    return ""
 
 
 @dataclass(frozen=True)
