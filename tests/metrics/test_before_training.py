@@ -65,6 +65,21 @@ def test_metrics_without_test_data_are_reported(
         assert call("run", "exp.toml", "--out", "out").code == 0
 
 
+def test_clients_with_test_data_of_their_own_are_offered_own_metrics() -> None:
+    fed = hospitals({"va": 32, "nj": 40}, client_test_share=0.25)
+    task = poise.task("logistic", metrics=["accuracy", "auroc"])
+    sentence = (
+        r"no common test data, so the run does not measure accuracy, auroc "
+        r"\(ask for own_accuracy or client_test_accuracy: "
+    )
+    with pytest.warns(UserWarning, match=sentence):
+        poise.train(fed, task, SGD, rounds=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for chosen in ("own_accuracy", "client_test_auroc", "client_local_auroc"):
+            poise.train(fed, task, SGD, rounds=1, metrics=[chosen])
+
+
 NORM = lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
 
 

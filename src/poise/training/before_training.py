@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,23 +14,37 @@ from poise.core.protocols import NeedsSamples, Oracle, Solver
 from poise.core.types import Ints
 from poise.training.composition import Composition
 
+ON_OWN_TESTS = ("own_", "client_test_", "local_", "client_local_")
+"""Prefixes of metrics on the clients' own test data."""
+
 NEAR = 32
 """How far from the given batch size poise looks for others that work."""
 
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """Metrics of a task that a run does not measure, because it lacks test data."""
+    """Metrics of a task that a run does not measure, because it lacks test data.
+
+    Args:
+        names: of the metrics.
+        own_tests: whether clients have test data of their own.
+    """
 
     names: tuple[str, ...]
-
-    reason: ClassVar[str] = "the federation has no test data"
+    own_tests: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.names)
 
     def __str__(self) -> str:
         return f"{self.reason}, so the run does not measure {self.listed} ({self.hint})"
+
+    @property
+    def reason(self) -> str:
+        """Why the run does not measure them."""
+        if self.own_tests:
+            return "the federation has no common test data"
+        return "the federation has no test data"
 
     @property
     def listed(self) -> str:
@@ -42,20 +55,34 @@ class Unmeasured:
     def hint(self) -> str:
         """Which metrics the run could measure instead."""
         name = self.names[0]
-        return f"ask for train_{name} or client_{name}: metrics under [run]"
+        prefixes = ("train", "client")
+        if self.own_tests:
+            prefixes = ("own", "client_test")
+        return (
+            f"ask for {prefixes[0]}_{name} or {prefixes[1]}_{name}: metrics under [run]"
+        )
 
 
 def unmeasured(composition: Composition, oracle: Oracle) -> Unmeasured:
-    """Return the metrics that the task names and the run does not measure."""
+    """Return the metrics that the task names and the run does not measure.
+
+    A run that asks for metrics on the clients' own test data lacks none: its author
+    knows the variants, and chose.
+    """
     task = composition.task
     if not isinstance(task, NamesMetrics) or not task.metrics:
+        return Unmeasured(())
+    if any(name.startswith(ON_OWN_TESTS) for name in composition.options.metrics):
         return Unmeasured(())
     held_out = {name for name in oracle.metrics if base_name(name) == name}
     if composition.parts.personal is not None:
         own = {name for name in oracle.metrics if name.startswith("own_")}
         held_out = {base_name(name) for name in own}
     measured = held_out | {base_name(name) for name in composition.options.metrics}
-    return Unmeasured(tuple(name for name in task.metrics if name not in measured))
+    return Unmeasured(
+        tuple(name for name in task.metrics if name not in measured),
+        own_tests=any(name.startswith(ON_OWN_TESTS) for name in oracle.metrics),
+    )
 
 
 def check_batches(composition: Composition, oracle: Oracle) -> None:
