@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +246,42 @@ def test_gaps(tmp_path: Path) -> None:
     file.write_text("age,sick\n,0\n2,1\n3,\n")
     with pytest.raises(DataError, match=r"a.csv, line 4, column 'sick': a label or"):
         poise.federation(file, clients=1, label="sick", missing=0.0)
+    file.write_text("age,sick,site\n1,0,a\n2,,b\n3,1,\n")
+    with pytest.raises(DataError, match="line 3, column 'sick': a label or") as no:
+        poise.federation(file, label="sick", key="site")
+    assert no.value.hint == "remove these rows, or write missing='drop'"
+    file.write_text("age,sick,site\n1,0,a\n2,1,b\n3,1,\n")
+    with pytest.raises(DataError, match="line 4, column 'site': a label or") as no:
+        poise.federation(file, label="sick", key="site")
+    assert "0.0" not in no.value.hint
+    kept = poise.federation(file, label="sick", key="site", missing="drop")
+    assert kept.names == ("a", "b")
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"age": [1.0, np.nan], "sick": [0, 1]})
     with pytest.raises(DataError, match="the data frame, row 1, column 'age'"):
         poise.federation(frame, clients=1, label="sick")
+
+
+def test_a_class_that_only_the_test_data_have_is_named(tmp_path: Path) -> None:
+    x = np.zeros((4, 2), np.float32)
+    known = (x, np.array([0, 1, 0, 1]))
+    with pytest.warns(UserWarning, match="samples of the classes 3; the model has 4"):
+        assert poise.federation(known, clients=1, test=(x, [0, 3, 1, 3])).classes == 4
+    for name, texts in (("train", "ill,well"), ("test", "ill,unknown")):
+        rows = "".join(f"1,{text}\n" for text in texts.split(","))
+        (tmp_path / f"{name}.csv").write_text(f"age,state\n{rows}")
+    files = {"source": tmp_path / "train.csv", "test": tmp_path / "test.csv"}
+    with pytest.warns(UserWarning, match="samples of the classes unknown; the model"):
+        poise.federation(**files, clients=1, label="state")
+    listed = {"state": ["ill", "unknown", "well"]}
+    masks = np.zeros((4, 3), np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        poise.federation(known, clients=1, test=(x, [0, 3, 1, 3]), classes=4)
+        poise.federation(known, clients=1, test=(x[:1], [1]))
+        poise.federation(**files, clients=1, label="state", categories=listed)
+        poise.federation((x, masks), clients=1, test=(x, masks - 100))
+        poise.federation((x, [0.0, 1, 2, 3]), clients=1, test=(x, [0.0, 9, 9, 9]))
 
 
 def test_folders_of_images(tmp_path: Path) -> None:

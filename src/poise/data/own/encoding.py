@@ -62,8 +62,14 @@ class Choice:
     @property
     def names(self) -> tuple[str, ...]:
         """All columns to read, each once."""
-        key = (self.key,) if self.key else ()
-        return tuple(dict.fromkeys((*self.features, *self.labels, *key)))
+        return tuple(dict.fromkeys((*self.features, *self.needed)))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that need a value in every row."""
+        if not self.key:
+            return self.labels
+        return (*self.labels, self.key)
 
 
 def read_tables(
@@ -101,7 +107,9 @@ def read_tables(
     for name in listed:
         _check_column(data[0], name, "categories")
     tables = [_once(table, choice.names) for table in data]
-    facts = survey(tables, choice.names, listed, missing, closed=closed)
+    facts = survey(
+        tables, choice.names, listed, missing, needed=choice.needed, closed=closed
+    )
     return [
         _filled(table, choice, facts, rows=rows, missing=missing)
         for table, rows in zip(tables, facts.rows, strict=True)
@@ -193,10 +201,6 @@ def _filled(
             for name in names
         }
         _fill_features(x[start:end], choice.features, values, facts, missing)
-        for name in present(table, (*choice.labels, choice.key)):
-            gaps = np.flatnonzero(chosen)[values[name].gaps]
-            if len(gaps):
-                raise _gap(table, block.place(int(gaps[0])), name)
         for name, room in columns.items():
             room[start:end] = _label(name, values[name], facts)
         if choice.key in values:
@@ -298,13 +302,6 @@ def _owners(values: Values) -> NDArray[Any]:
     if values.numbers is not None:
         return values.numbers.astype(object)
     return values.texts()
-
-
-def _gap(table: Table, place: str, column: str) -> DataError:
-    return DataError(
-        f"{table.name}, {place}, column {column!r}: a label or owner has no value",
-        "remove these rows, or write missing='drop'",
-    )
 
 
 def _stacked(

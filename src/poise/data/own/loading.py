@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from poise.core.arrays import array_of
@@ -21,6 +23,9 @@ from poise.data.own.kinds import is_many, is_path, members_of, opened, reader_of
 from poise.data.sources.arrays import arrays
 from poise.data.sources.inputs import Features, feature_arrays
 from poise.data.sources.source import Source
+
+MOST_LISTED = 5
+"""Classes that a warning names."""
 
 
 def load_own(source: object, options: Mapping[str, Any]) -> Source:
@@ -55,12 +60,15 @@ def load_own(source: object, options: Mapping[str, Any]) -> Source:
     elif first.keys is not None:
         rest.setdefault("keys", _uniform(first.keys))
     made = arrays((x, y), **rest)
+    class_names = first.class_names or made.class_names
+    if tests and not _names_classes(options):
+        _warn_of_test_only_classes(made, class_names)
     return replace(
         made,
         name=_name(source),
         key_names=names or made.key_names,
         columns=first.columns,
-        class_names=first.class_names or made.class_names,
+        class_names=class_names,
         offered=first.offered,
     )
 
@@ -79,6 +87,39 @@ def read_members(members: Sequence[object], options: Mapping[str, Any]) -> list[
             raise DataError(f"{name} cannot be read as data: {error}") from error
         reads.update(zip(places, found, strict=True))
     return [reads[k] for k in range(len(members))]
+
+
+def _names_classes(options: Mapping[str, Any]) -> bool:
+    """Whether the user named the classes, or their number."""
+    listed = options.get("categories") or {}
+    return options.get("classes") is not None or options.get("label") in listed
+
+
+def _warn_of_test_only_classes(source: Source, names: Sequence[str]) -> None:
+    """Warn of classes of the model that no training sample has."""
+    count = source.train.classes or source.train.element_classes
+    if source.test is None or not count:
+        return
+    absent = _held(source.test.labels, count) & ~_held(source.train.labels, count)
+    found = [names[k] if names else str(k) for k in np.flatnonzero(absent).tolist()]
+    if not found:
+        return
+    listed = ", ".join(found[:MOST_LISTED])
+    if len(found) > MOST_LISTED:
+        listed += f" and {len(found) - MOST_LISTED} more"
+    warnings.warn(
+        f"only the test data have samples of the classes {listed}; the model has "
+        f"{count} classes (correct the labels, or name all classes: classes=)",
+        stacklevel=4,
+    )
+
+
+def _held(labels: torch.Tensor, count: int) -> NDArray[np.bool_]:
+    """Mark the classes that occur among labels; negative labels are ignored entries."""
+    held = np.zeros(count, np.bool_)
+    values = labels.numpy()
+    held[values[values >= 0]] = True
+    return held
 
 
 def _options_of(

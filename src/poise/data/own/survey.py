@@ -19,6 +19,7 @@ Missing = str | float
 MOST_TEXTS = 1000
 FILL = "fill or remove these rows"
 _FILL_HERE = f"{FILL}, or write missing='drop' or missing=0.0"
+_NEEDED = "remove these rows, or write missing='drop'"
 
 
 @dataclass(eq=False)
@@ -74,6 +75,7 @@ def survey(
     categories: Mapping[str, Sequence[object]],
     missing: Missing,
     *,
+    needed: Sequence[str] = (),
     closed: bool,
 ) -> Survey:
     """Read all tables once; raise `DataError` with line and column for bad values.
@@ -83,6 +85,7 @@ def survey(
         names: the columns to read.
         categories: the texts of columns, if the user listed them.
         missing: what to do with gaps.
+        needed: columns whose gaps no number can fill: labels and owners.
         closed: refuse columns of texts without a list.
     """
     columns = {}
@@ -99,7 +102,7 @@ def survey(
             for name in own:
                 values = values_of(block.columns[name], table.written)
                 _look(columns[name], values, f"{table.name}, ", name=name, block=block)
-            count += int(kept_rows(table, block, own, missing).sum())
+            count += int(kept_rows(table, block, own, missing, needed).sum())
         if not count:
             raise DataError(f"{table.name} has columns but no rows")
         rows.append(count)
@@ -114,21 +117,32 @@ def present(table: Table, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def kept_rows(
-    table: Table, block: Block, names: Sequence[str], missing: Missing
+    table: Table,
+    block: Block,
+    names: Sequence[str],
+    missing: Missing,
+    needed: Sequence[str] = (),
 ) -> NDArray[np.bool_]:
-    """Mark the rows to keep; a gap raises `DataError` if ``missing`` is ``error``."""
+    """Mark the rows to keep; raise `DataError` for a gap that nothing fills.
+
+    These are all gaps if ``missing`` is ``error``, and those of ``needed`` columns
+    if it is a number.
+    """
     kept = np.ones(len(block), np.bool_)
     for name in names:
         gaps = values_of(block.columns[name], table.written).gaps
         if not gaps.any():
             continue
-        if missing == "error":
-            place = block.place(int(np.argmax(gaps)))
-            raise DataError(
-                f"{table.name}, {place}, column {name!r}: no value", _FILL_HERE
-            )
         if missing == "drop":
             kept &= ~gaps
+        elif name in needed or missing == "error":
+            place = block.place(int(np.argmax(gaps)))
+            problem = "no value"
+            hint = _FILL_HERE
+            if name in needed:
+                problem = "a label or owner has no value"
+                hint = _NEEDED
+            raise DataError(f"{table.name}, {place}, column {name!r}: {problem}", hint)
     return kept
 
 
