@@ -28,7 +28,8 @@ class SGD(LocalSGD):
             part; not together with momentum.
         weight_decay: L2 penalty, on all parameters (bias too).
         decoupled: whether the decay bypasses optimiser and momentum, as in AdamW.
-        clip: largest gradient norm; None for no clipping.
+        clip: largest gradient norm; None for no clipping. PyTorch's ``clip_grad_norm_``
+            adds 1e-6 to the norm, this solver does not.
         decay: learning-rate factor per round.
         schedule: further factor of the rate, by round (`poise.solvers.schedules`).
         local_schedule: further factor of the rate, by local step.
