@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from poise.apps.deploy.data_files import read_arrays
 from poise.apps.deploy.node import reply_to
 from poise.apps.deploy.node_data import open_node_data
+from poise.apps.deploy.registration import load_held_out
 from poise.core.errors import DataError, InvalidOption, PoiseError
 
 CSV = "age,pressure,sick\n61,1.5,1\n48,2.5,0\n"
@@ -342,3 +344,20 @@ def test_what_a_function_does_wrong_stays_on_the_node(
     }
     (line,) = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
     assert f"callable patients:{name}" in line["detail"]
+
+
+def test_the_servers_test_table_is_encoded_as_on_the_nodes(tmp_path: Path) -> None:
+    file = table(tmp_path, "age,sex,note,sick\n61,m,7,1\n,f,8,0\n30,f,9,1\n")
+    columns = {
+        "label": "sick",
+        "features": ["age", "sex"],
+        "missing": "drop",
+        "categories": {"sex": ["m", "f"]},
+    }
+    node = {"file": file.name, "classes": 2, **columns}
+    own = open_node_data(0, node, tmp_path).shard.take(torch.arange(2))
+    held_out = load_held_out({"test": str(file), **columns}, {"classes": 2})
+    x, y = held_out.take(torch.arange(2))
+    assert torch.equal(x, own[0])
+    assert x.tolist() == [[61.0, 1.0, 0.0], [30.0, 0.0, 1.0]]
+    assert (y.tolist(), len(held_out.rows)) == ([1, 1], 2)

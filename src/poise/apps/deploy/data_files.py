@@ -24,6 +24,9 @@ from poise.data.sources.targets import Classes, label_array
 
 ArrayPair = tuple[Features, NDArray[Any]]  # features and labels
 
+COLUMNS = ("features", "missing", "categories")
+"""Options of `poise.federation` that describe the columns of a table."""
+
 READ = (".csv", ".npz", ".parquet")
 FILL = (
     "fill or remove these rows, or prepare the data in a function: callable = "

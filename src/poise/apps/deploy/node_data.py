@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.apps.deploy.data_files import ArrayPair, call_function, read_arrays
+from poise.apps.deploy.data_files import COLUMNS, ArrayPair, call_function, read_arrays
 from poise.core.errors import InvalidOption, require, suggest
 from poise.core.objects import is_name, use_folders
 from poise.core.samples import Samples, SeveralInputs, Shards
@@ -26,11 +26,9 @@ from poise.data.sources.targets import Classes
 FORM = ("classes", "normalize", "vocabulary", "target")
 # registered facts about inputs and labels of a form that is not usual
 MORE_FORM = ("labels", "inputs")
-# options of `poise.federation` that describe the columns of a table
 NOT_SET_UP = "its node is not set up correctly; its journal says why"
 """What the server learns of a mistake in a node's own files."""
 
-COLUMNS = ("features", "missing", "categories")
 # keys of [data] for a node with its own data
 KEYS = ("callable", "client", "file", "label", "options", *COLUMNS, *FORM)
 

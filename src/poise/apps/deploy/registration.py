@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from poise._version import __version__
-from poise.apps.deploy.data_files import read_arrays
+from poise.apps.deploy.data_files import COLUMNS, read_arrays
 from poise.apps.deploy.node_curvature import CurvatureRequest
 from poise.apps.deploy.node_data import MORE_FORM, NOT_SET_UP
 from poise.apps.deploy.node_graph import request_directions
@@ -107,7 +107,7 @@ def registered_federation(
         beside = experiment.path.parent
     # an absolute path, so that a resumed run finds the file from its own folder
     data["test"] = str((beside / str(data["test"])).resolve())
-    return replace(remote, test_shard=_load_held_out(data, registrations[0]), spec=data)
+    return replace(remote, test_shard=load_held_out(data, registrations[0]), spec=data)
 
 
 def _importance_of(
@@ -252,13 +252,15 @@ def _read_registration(
     return {**registration, "alters": reply.facts.get("alters") is not False}
 
 
-def _load_held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:
-    """The server's own test file."""
+def load_held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:
+    """Read the server's test file; its columns are encoded as on the nodes."""
     classes = form["classes"]
     labelled = form.get("labels") or {}
     if labelled:
         classes = labelled["classes"]
-    x, y = read_arrays(Path(data["test"]), str(data.get("label", "y")), classes)
+    columns = {name: data[name] for name in COLUMNS if name in data}
+    label = str(data.get("label", "y"))
+    x, y = read_arrays(Path(data["test"]), label, classes, columns)
     options: dict[str, Any] = {}
     if classes:
         options["classes"] = classes
