@@ -136,7 +136,8 @@ class RowKernel:
         with torch.no_grad():
             outputs = called(module, self._input(x))
         # outputs of ``torch.jit.script`` may have a gradient even now
-        return each_tensor(torch.Tensor.detach, outputs)
+        detached: torch.Tensor = each_tensor(torch.Tensor.detach, outputs)
+        return detached
 
     def run(self, module: nn.Module, x: Inputs) -> Any:
         """Return the outputs of a module for these inputs in the kernel's precision."""
