@@ -61,3 +61,20 @@ def test_run_folder_explain_and_inspection_state_it(tmp_path: Path) -> None:
     explained = poise.explain(fed, poise.task("logistic"), solver=solver)
     assert f"data: {fed.assumed}" in explained.notes
     assert inspect(fed).as_data()["assumed"] == fed.assumed
+
+
+def test_owners_that_a_random_partition_ignores_are_stated() -> None:
+    fed = poise.federation("synthetic", clients=4)
+    assert "'synthetic' has 4 owners, but 'iid' deals its samples to 4 clients" in (
+        fed.assumed
+    )
+    assert "partition = 'by-key'" in fed.summary()
+    for stated in ("iid", "by-key"):
+        assert poise.federation("synthetic", stated, clients=4).assumed == ""
+    assert poise.federation("digits", clients=4).assumed == ""
+
+
+def test_natural_is_a_word_for_by_key() -> None:
+    with pytest.raises(poise.core.errors.InvalidOption) as refused:
+        poise.federation("digits", "natural", clients=4)
+    assert refused.value.hint == "did you mean 'by-key'?"

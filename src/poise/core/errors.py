@@ -108,6 +108,7 @@ ELSEWHERE = {
     "dataset": ("source",),
     "concentration": ("alpha", "kappa"),
     "beta": ("alpha",),
+    "natural": ("by-key",),
 }
 """Names of options in other tools, and what poise calls them."""
 

@@ -72,3 +72,16 @@ def assumption(
         deciding.taken or f"{name} = {inspect.signature(rule).parameters[name].default}"
     )
     return f"no {name} given: partition {partition!r} takes {taken} ({deciding.effect})"
+
+
+def owners_left_out(source: str, owners: int, clients: int) -> str:
+    """Return a sentence about data with owners that nobody asked to keep together.
+
+    >>> owners_left_out("heart-disease", 4, 100)[:49]
+    "no partition given: 'heart-disease' has 4 owners,"
+    """
+    return (
+        f"no partition given: {source!r} has {owners} owners, but 'iid' deals its "
+        f"samples to {clients} clients at random (partition = 'by-key' makes each owner "
+        "a client)"
+    )

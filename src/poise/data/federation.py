@@ -19,7 +19,7 @@ from poise.core.errors import (
 )
 from poise.core.objects import name_of, title_of
 from poise.core.types import Floats
-from poise.data.assumptions import DECIDING, assumption
+from poise.data.assumptions import DECIDING, assumption, owners_left_out
 from poise.data.federation_data import Federation, plain
 from poise.data.holdings import StoredHoldings
 from poise.data.options import check_options, named, option_names, sort_options
@@ -195,6 +195,11 @@ def federation(
         "client_test_share": client_test_share,
         "free_riders": free_riders or None,
     }
+    assumed = ""
+    if unstated and partition == "iid" and pool.keys is not None:
+        assumed = owners_left_out(
+            str(source), owners=len(np.unique(pool.keys)), clients=holdings.clients
+        )
     names = None
     if keys is not None:
         names = tuple(pool.key_names[key] for key in keys)
@@ -203,7 +208,7 @@ def federation(
         holdings,
         seed=seed,
         partition=_partition_title(partition, rule_options),
-        assumed=assumption(partition, rule, rule_options),
+        assumed=assumed or assumption(partition, rule, rule_options),
         weighing=_weighing(importance, holdings.clients),
         spec=_spec(
             source, partition, always=always, sometimes=sometimes, options=options
