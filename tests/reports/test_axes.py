@@ -12,6 +12,7 @@ from poise.analysis.reports.figures import learning_curves, participation, weigh
 from poise.analysis.reports.timelines import timeline_figure
 from poise.core.directions import bounds_of
 from poise.results import Run
+from poise.results.drawing import empty_figure
 from reports.ledgers import made_run
 
 
@@ -164,3 +165,9 @@ def test_participants_are_those_of_the_contributions() -> None:
     assert len(again.contributions) == 5
     assert again.participants.tolist() == expected
     assert made_run({}).participants.shape == (0, 2)
+
+
+def test_the_title_of_the_y_axis_makes_room_for_long_names() -> None:
+    axis = empty_figure("t", "", "round", "client").layout.yaxis
+    assert axis.automargin
+    assert axis.title.standoff is not None

@@ -198,7 +198,7 @@ def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1d232b"},
         "xaxis": {**axis, "title": {"text": x}},
-        "yaxis": {**axis, "title": {"text": y}},
+        "yaxis": {**axis, "title": {"text": y, "standoff": 8}},  # clear of long names
         "legend": {
             "orientation": "h",
             "traceorder": "normal",

@@ -177,7 +177,7 @@ def norm_figure(run: Run, audit: Audit) -> Figure:
                 hovertemplate="%{text}, round %{x}: %{y:.3g}<extra></extra>",
             )
         )
-    return figure.update_yaxes(type="log")
+    return figure.update_yaxes(type="log", nticks=6)
 
 
 def roc_figure(audit: Audit, free_riders: Sequence[int]) -> Figure:

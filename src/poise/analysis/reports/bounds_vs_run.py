@@ -293,7 +293,7 @@ def bounds_figure(curves: BoundCurves) -> Figure:
                 line=dots,
             )
         )
-    return figure.update_yaxes(type="log")
+    return figure.update_yaxes(type="log", nticks=6)
 
 
 def skew_figure(skew: SkewCurve) -> Figure:
