@@ -97,7 +97,7 @@ def test_a_killed_node_is_an_event_within_a_minute(
     for pid in [node.pid, *children(node.pid)]:
         os.killpg(pid, signal.SIGKILL)
     node.wait()
-    silent = "client 1: its node is silent for "
+    silent = "client 1: its node has been silent for "
 
     def told() -> bool:
         (found,) = console.get("/api/deployments").json()

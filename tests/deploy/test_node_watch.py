@@ -104,7 +104,7 @@ def test_what_happens_to_nodes_becomes_events(
     assert watch.compare(sights, later - 2) == []
     silent = watch.compare(sights, later)
     assert [(event.client, event.trouble) for event in silent] == [(0, True), (2, True)]
-    assert silent[1].text == "client 2: its node is silent for 41 s"
+    assert silent[1].text == "client 2: its node has been silent for 41 s"
     assert look() == [  # the clock of the test was ahead
         "client 0: its node is heard again",
         "client 2: its node is heard again",

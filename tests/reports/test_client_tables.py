@@ -50,8 +50,8 @@ def test_the_worst_hospital_comes_first_with_its_name(tmp_path: Path) -> None:
     )
     assert table.lines == (
         ("budapest", "20", "3", "0.7333", "0.6"),
-        ("cleveland", "10", "1", "0.2", "0.7"),
-        ("<zurich>", "30", "1", "0.6", "0.9"),
+        ("cleveland", "10", "1", "0.06667", "0.7"),
+        ("<zurich>", "30", "1", "0.2", "0.9"),
     )
     assert "the worst comes first" in table.note
     assert table.order == (1, 0, 2), "the numbers that pages link to"

@@ -144,7 +144,11 @@ def test_a_page_has_them_where_there_is_something_to_see() -> None:
     run = weighed([{0: 0.9, 1: 0.1}], [{0: 0.5, 1: 0.5}], arrays=arrays)
     found = {plot.title: plot for plot in plots(group_runs([run]))}
     assert "Distance of the weights from the base weights" in found
-    assert "Mean weight by flip ratio" in found
-    assert "Mean weight by imbalance ratio" not in found, "all clients have the same"
-    data = json.loads(found["Mean weight by flip ratio"].views[0][1])["data"]
+    assert "Weight per contribution by flip ratio" in found
+    assert "Weight per contribution by imbalance ratio" not in found, (
+        "all clients have the same"
+    )
+    data = json.loads(found["Weight per contribution by flip ratio"].views[0][1])[
+        "data"
+    ]
     assert data[0]["x"] == ["0", "1"]

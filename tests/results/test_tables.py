@@ -80,6 +80,10 @@ def test_clients(run: poise.Run) -> None:
     assert table["importance"].to_numpy() == pytest.approx(fed.importance)
     assert table["contributions"].sum() == 12
     assert table["mean_weight"].to_numpy() == pytest.approx(run.weights.mean(axis=0))
+    taking_part = np.where(run.weights > 0, run.weights, np.nan)
+    assert table["weight_per_contribution"].to_numpy() == pytest.approx(
+        np.nanmean(taking_part, axis=0)
+    )
     last = run.metric("client_test_accuracy")[5]
     assert np.array_equal(table["client_test_accuracy"], last)
 

@@ -64,6 +64,15 @@ def test_every_round_it_took_part_in_is_there(run: Run) -> None:
     assert history.facts.rounds == len({n for n, *_ in recorded})
 
 
+def test_mean_weight_is_that_of_the_table_of_clients(run: Run) -> None:
+    """Aggregations without the client count as 0, unlike in the second average."""
+    facts = views.client_history(run, 3).facts
+    weights = run.weights[:, 3]
+    assert 0 < facts.rounds < run.rounds
+    assert facts.mean_weight == pytest.approx(weights.mean())
+    assert facts.weight_per_contribution == pytest.approx(weights[weights > 0].mean())
+
+
 def test_pages_of_rounds_cover_all_of_them_once(run: Run) -> None:
     history = views.client_history(run, int(run.contributions["client"][0]))
     many = views.ClientHistory(np.repeat(history.rows[:1], 7), run.rounds, [], [])

@@ -52,7 +52,7 @@ def crafted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     (made.server / "nodes-seen.json").write_text(json.dumps(seen))
     log = EventLog(made.server)
     log.write(Event(now - 300, "client 2: its node connected", client=2))
-    silence = "client 2: its node is silent for 41 s"
+    silence = "client 2: its node has been silent for 41 s"
     log.write(Event(now - 34, silence, client=2, trouble=True))
     (made.logs / "supervisor.log").write_text("one\n" * 20_000 + "the last line\n")
     order = {"out": str(folder.parent / "runs" / "small")}
@@ -83,7 +83,7 @@ def test_the_api_says_who_is_connected(runs: Path, hospital: Deployment) -> None
     (refused,) = whole["nodes"][1]["refused"]
     assert (refused["aggregation"], refused["reason"]) == (2, "norm 9 <above> 3")
     assert [event["text"] for event in whole["events"]] == [
-        "client 2: its node is silent for 41 s",
+        "client 2: its node has been silent for 41 s",
         "client 2: its node connected",
     ]
     assert whole["certificate"] < whole["authority"]
@@ -93,7 +93,7 @@ def test_the_page_says_the_same(runs: Path, hospital: Deployment) -> None:
     console = client(runs, deployments=[hospital.path])
     page = console.get("/nodes").text
     assert "Client 2 is not connected." in page
-    assert "client 2: its node is silent for 41 s" in page
+    assert "client 2: its node has been silent for 41 s" in page
     assert "norm 9 &lt;above&gt; 3" in page
     assert "unknown before its first run" in page
     log = console.get("/supervisor-log/0").text
@@ -110,7 +110,7 @@ def test_a_run_shows_the_events_of_its_nodes(runs: Path, hospital: Deployment) -
     ledger.close()
     page = console.get("/run/small/seed-0").text
     assert 'href="/nodes"' in page
-    assert "client 2: its node is silent for 41 s" in page
+    assert "client 2: its node has been silent for 41 s" in page
     assert "its node connected" not in page, "that was before the run"
     for file in folder.iterdir():
         os.utime(file, (now - 40, now - 40))

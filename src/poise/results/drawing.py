@@ -122,6 +122,23 @@ def whole_numbers(largest: float) -> dict[str, Any]:
     return {"tickformat": "d"}
 
 
+MOST_TICKS = 25
+"""Maximum number of labels side by side on an axis of categories."""
+
+
+def category_step(categories: int) -> int:
+    """Return how many categories there are from one label of an axis to the next.
+
+    >>> [category_step(count) for count in (25, 50, 100, 200)]
+    [1, 2, 5, 10]
+    """
+    step = 1
+    while categories > MOST_TICKS * step:
+        # 1, 2, 5, 10, 20, 50, ...
+        step = step * 5 // 2 if str(step).startswith("2") else step * 2
+    return step
+
+
 MOST_NAMES = 40
 """Maximum number of clients that an axis shows by name."""
 

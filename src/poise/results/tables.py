@@ -83,6 +83,8 @@ def clients(run: ModelReader) -> dict[str, Any]:
     columns["contributions"] = taken
     columns["refusals"] = _counts(refused, number)
     columns["mean_weight"] = weights / max(run.rounds, 1)
+    with np.errstate(invalid="ignore"):  # nan for clients without contributions
+        columns["weight_per_contribution"] = weights / taken
     if run.array("personal") is not None:
         columns["personal"] = taken > 0
     columns |= run.traits

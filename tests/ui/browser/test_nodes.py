@@ -44,7 +44,7 @@ def test_a_node_that_falls_silent_appears_without_a_reload(
     seen = json.loads(file.read_text())
     seen["nodes"]["1"]["connected"] = False
     file.write_text(json.dumps({**seen, "at": time.time()}))
-    silence = "client 1: its node is silent for 41 s"
+    silence = "client 1: its node has been silent for 41 s"
     EventLog(made.server).write(Event(time.time(), silence, client=1, trouble=True))
     page.locator("[data-events] .warning", has_text="client 1").wait_for(timeout=60_000)
     assert states.all_inner_texts() == ["connected", "silent", "silent"]

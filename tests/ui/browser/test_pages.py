@@ -63,6 +63,9 @@ def test_the_list_shows_filters_and_sorts(
     differs = heads.first.locator("th small").inner_text()
     assert differs == "sampler=full", "one option tells it from the other"
     assert "batch_size" not in differs, "both have the same"
+    assert page.get_by_role("region", name="Runs").evaluate(
+        "region => region.scrollWidth <= region.clientWidth"
+    ), "all columns are in sight at a width of 1280"
     picture(page, "runs")
     heads.first.locator("[data-unfold]").click()
     assert [row.is_visible() for row in rows.all()] == [True, True, False, False]

@@ -18,7 +18,7 @@ from poise.auditing.audit import Audit
 from poise.core.client_names import client_title
 from poise.core.types import Ints
 from poise.results import Run
-from poise.results.drawing import client_axis, empty_figure
+from poise.results.drawing import category_step, client_axis, empty_figure
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -103,6 +103,8 @@ def score_figure(audit: Audit, names: Sequence[str] = ()) -> Figure:
         )
     )
     axis = client_axis(names, clients=len(audit.scores))
+    if "tickvals" not in axis:
+        axis["dtick"] = category_step(len(shown))
     return figure.update_xaxes(type="category", **axis)
 
 

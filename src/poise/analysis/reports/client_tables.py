@@ -165,8 +165,9 @@ def _columns(runs: Sequence[Run]) -> dict[str, Floats]:
     weights = np.concatenate([table["coefficient"] for table in tables])
     ages = np.concatenate([table["round"] - table["version"] for table in tables])
     count = np.bincount(who, minlength=clients)
+    aggregations = max(sum(run.rounds for run in runs), 1)
+    columns["mean weight"] = np.bincount(who, weights, minlength=clients) / aggregations
     with np.errstate(invalid="ignore"):
-        columns["mean weight"] = np.bincount(who, weights, minlength=clients) / count
         if ages.any():
             columns["mean staleness"] = (
                 np.bincount(who, ages, minlength=clients) / count

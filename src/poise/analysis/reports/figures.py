@@ -167,14 +167,15 @@ def weight_departure(groups: Sequence[Group]) -> Figure:
 
 
 def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
-    """The mean weight of an update by a trait of its client, such as imbalance."""
+    """The weight per contribution by a trait of the client, such as imbalance."""
     import plotly.graph_objects as go
 
     note = (
-        "Bars: mean weight of an update, over seeds, with the 95 % interval. "
+        "Bars: mean weight of a contribution, over seeds, with the 95 % interval. "
         "Dashes: mean base weight."
     )
-    figure = empty_figure(f"Mean weight by {trait}", note, trait, "mean weight")
+    weight = "weight per contribution"
+    figure = empty_figure(f"{weight.capitalize()} by {trait}", note, trait, weight)
     legend = _legend(groups)
     for k, group in enumerate(groups):
         rows = weights_by_trait(

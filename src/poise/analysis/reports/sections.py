@@ -25,6 +25,15 @@ def text(words: object) -> str:
     return escape(str(words), quote=True)
 
 
+def breakable(name: str) -> str:
+    """Escape a long name; a line of it ends only behind a comma or a slash.
+
+    >>> breakable("lr=0.1,steps=10")
+    'lr=0.1,<wbr>steps=10'
+    """
+    return text(name).replace(",", ",<wbr>").replace("/", "/<wbr>")
+
+
 def headline(title: str, groups: Sequence[Group]) -> str:
     """The title, the number of runs, and a warning about unfinished runs."""
     runs = [run for group in groups for run in group.runs]
@@ -201,7 +210,7 @@ def clients(groups: Sequence[Group]) -> str:
             continue
         top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in found.heading)
         lines = "".join(
-            f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>'
+            f'<tr><th scope="row">{breakable(first)}</th>{_cells(rest)}</tr>'
             for first, *rest in found.lines
         )
         table = _table(
@@ -247,7 +256,7 @@ def plain_table(
     """A plain table of texts, with a note below it; ``kind`` is its style class."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
     lines = [
-        f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>'
+        f'<tr><th scope="row">{breakable(first)}</th>{_cells(rest)}</tr>'
         for first, *rest in rows
     ]
     caption = ""
@@ -294,7 +303,7 @@ def runs(groups: Sequence[Group]) -> str:
             )
             digest = f"<td><code>{text(run.digest)}</code></td>"
             lines.append(
-                f'<tr><th scope="row">{text(group.label)}</th>{cells}{digest}</tr>'
+                f'<tr><th scope="row">{breakable(group.label)}</th>{cells}{digest}</tr>'
             )
     note = (
         "<caption>Runs with equal digests have identical records in every "

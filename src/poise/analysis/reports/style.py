@@ -37,7 +37,7 @@ thead th { border-top: 0; color: var(--soft); font-weight: 600; overflow-wrap: b
   max-width: 20rem; }
 tbody th { font-weight: 600; background: var(--card); position: sticky; left: 0;
   min-width: 7.5rem; max-width: 18rem;
-  overflow-wrap: anywhere; }
+  overflow-wrap: break-word; }
 tbody th small { display: block; color: var(--soft); font-weight: 400; }
 td.shared { color: var(--soft); }
 .scores td, .scores thead th + th { text-align: right; font-variant-numeric: tabular-nums;

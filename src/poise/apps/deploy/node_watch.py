@@ -138,5 +138,5 @@ def _change(before: SeenNode, after: SeenNode, sight: NodeSight, now: float) -> 
     if sight.status == "unregistered":
         return "its node was unregistered"
     if sight.status == "online":
-        return f"its node is silent for {now - after.last_seen:.0f} s"
+        return f"its node has been silent for {now - after.last_seen:.0f} s"
     return "its node disconnected"

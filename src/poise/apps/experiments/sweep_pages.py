@@ -94,7 +94,7 @@ def write_page_of_sweep(made: Sweep, out: Path) -> Path:
     begun = [c for c in made.ranking if c.seeds]
     if not begun:
         raise InvalidOption(f"{made.path} has no runs yet", "run the sweep first")
-    title = f"Sweep {made.path.name}"
+    title = title_of(made.path)
     best = [Group(c.name, tuple(made.runs(c.name))) for c in begun[:MOST_CURVES]]
     drawn = [*_sweep_plots(made), *curve_plots(best)]
     body = [
@@ -107,6 +107,16 @@ def write_page_of_sweep(made: Sweep, out: Path) -> Path:
         sections.footer(best),
     ]
     return write_whole_page(out, document(title, "".join(body), drawn=bool(drawn)))
+
+
+def title_of(path: Path) -> str:
+    """Return the title of the sweep in a folder.
+
+    >>> [title_of(Path(name)) for name in ("exp-sweep", "sweep", "halving")]
+    ['Sweep exp', 'Sweep', 'Sweep halving']
+    """
+    name = path.name.removesuffix("sweep").rstrip("-_. ")
+    return f"Sweep {name}".rstrip()
 
 
 def _header(made: Sweep, title: str) -> str:

@@ -119,7 +119,12 @@ class Participation(BaseModel):
     of: int
     first: int | None
     last: int | None
-    mean_weight: float | None
+    mean_weight: float = Field(
+        description="Mean over all aggregations; those without the client count as 0."
+    )
+    weight_per_contribution: float | None = Field(
+        description="Mean over the contributions of the client."
+    )
     mean_staleness: float | None
     largest_staleness: int | None
     samples: int = Field(description="Samples processed in all rounds.")

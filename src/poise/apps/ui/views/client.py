@@ -143,7 +143,8 @@ class ClientHistory:
             of=self.rounds,
             first=None,
             last=None,
-            mean_weight=None,
+            mean_weight=0.0,
+            weight_per_contribution=None,
             mean_staleness=None,
             largest_staleness=None,
             samples=int(rows["samples"].sum()),
@@ -154,7 +155,8 @@ class ClientHistory:
             staleness = rows["round"] - rows["version"]
             facts.first = int(rows["round"].min()) + 1
             facts.last = int(rows["round"].max()) + 1
-            facts.mean_weight = float(rows["coefficient"].mean())
+            facts.mean_weight = float(rows["coefficient"].sum()) / self.rounds
+            facts.weight_per_contribution = float(rows["coefficient"].mean())
             facts.mean_staleness = float(staleness.mean())
             facts.largest_staleness = int(staleness.max())
         return facts
