@@ -117,6 +117,14 @@ def test_a_finished_run_says_how_to_add_rounds(here: Path) -> None:
     assert "0/1" not in outcome.err
 
 
+def test_a_run_that_ended_early_does_not_claim_all_its_rounds(here: Path) -> None:
+    (here / "exp.toml").write_text(EXPERIMENT)
+    more = ("--max-bytes", "1", "--set", "run.rounds=3")
+    assert call("run", "exp.toml", "--out", "r", *more).code == 0
+    outcome = call("resume", "r")
+    assert "r/seed-0 ended early, after 1 rounds; add more with" in outcome.err
+
+
 def test_an_unknown_command_is_suggested_once(here: Path) -> None:
     outcome = call("rnu")
     assert outcome.code == 2

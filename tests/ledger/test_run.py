@@ -246,9 +246,17 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_a_folder_with_seeds_is_not_a_run(path: Path) -> None:
-    with pytest.raises(LedgerError, match="holds several runs") as caught:
+    with pytest.raises(LedgerError, match="is not a run folder, but holds one") as one:
         open_run(path.parent)
-    assert "seed-0" in caught.value.hint
+    assert one.value.hint == f"name the run: {path}"
+
+
+def test_a_folder_with_several_seeds_names_them(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+    with pytest.raises(LedgerError, match="holds several runs") as caught:
+        open_run(tmp_path)
+    assert caught.value.hint == "open one of seed-0, seed-1"
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "file"])

@@ -190,6 +190,11 @@ def open_run(path: str | Path) -> Run:
     several = [*folder.glob("seed-*"), *folder.glob("shard-*")]
     seeds = sorted(p.name for p in several) if folder.is_dir() else []
     if seeds and not (folder / DATABASE).exists():
+        if len(seeds) == 1:
+            raise LedgerError(
+                f"{folder} is not a run folder, but holds one",
+                f"name the run: {folder / seeds[0]}",
+            )
         raise LedgerError(
             f"{folder} holds several runs", f"open one of {', '.join(seeds)}"
         )

@@ -128,9 +128,11 @@ def resume_runs(
                 run = continued(go_back=True)
             runs.append(run)
             if run.rounds == before and not stop():
+                state = f"{folder} had all its {before} rounds"
+                if run.ending:
+                    state = f"{folder} ended early, after {before} rounds"
                 remark(
-                    f"{folder} had all its {before} rounds; add more with: poise resume "
-                    f"{folder} --rounds {2 * before}"
+                    f"{state}; add more with: poise resume {folder} --rounds {2 * before}"
                 )
             if stop():
                 remark(
