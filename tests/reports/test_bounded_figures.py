@@ -62,7 +62,9 @@ def test_of_many_clients_the_most_suspected_are_drawn() -> None:
     assert len(shown) == 200
     assert found.scores[shown].min() > np.delete(found.scores, shown).max()
     assert list(shown) == sorted(shown)
-    (bars,) = score_figure(found).data
+    figure = score_figure(found)
+    assert figure.layout.xaxis.dtick == 10, "20 labels for 200 clients"
+    (bars,) = figure.data
     assert list(bars.x) == [str(i) for i in shown]
     (heat,) = history_figure(found).data
     assert np.asarray(heat.z).shape == (200, 400)
