@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poise.core.errors import PoiseError
+from poise.core.row_distances import RowDistances
 from poise.core.sampling_distributions import (
     SamplingDistributions,
     cohort,
@@ -63,7 +64,10 @@ def test_algorithm_3_is_exact_whatever_the_gradients(
     }[kind]
     sampler = ClusteredBySimilarity(m, measure=measure)
     units = np.array(sizes)
-    groups = subtrees(units, sampler.similarity(rows, n), m)
+    distances = RowDistances(sampler.similarity(rows, n), measure)
+    distances.changed(range(n))
+    distances.refresh()
+    groups = subtrees(units, distances, m)
     room = sum(sizes)
     rest = (m * units) % room
     assert (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from poise.core.row_distances import RowDistances
 from poise.core.sampling_distributions import SamplingDistributions
 from poise.core.similarity import Measure, to_all
 from poise.core.types import Floats, Record
@@ -20,8 +21,8 @@ GRADIENT = "gradient"
 SAMPLER = "sampler/"
 """The prefix of the tensors that the ledger keeps for a sampler."""
 
-ClusterClients = Callable[[Floats], SamplingDistributions]
-"""Makes the sampling distributions from the similarities, (N, N)."""
+ClusterClients = Callable[[RowDistances], SamplingDistributions]
+"""Makes the sampling distributions from the distances of the similarities' rows."""
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Gradients:
     clients: int
     measure: Measure
     alike: Floats = field(init=False)  # (N, N)
+    distances: RowDistances = field(init=False)
     _rows: Stack | None = None
     _norms: Vector = field(init=False)
     # clients whose similarities are out of date
@@ -48,6 +50,7 @@ class Gradients:
 
     def __post_init__(self) -> None:
         self.alike = np.zeros((self.clients, self.clients))
+        self.distances = RowDistances(self.alike, self.measure)
         self._norms = torch.zeros(self.clients, dtype=torch.float64)
 
     def add(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
@@ -66,17 +69,17 @@ class Gradients:
     def sampling_distributions(
         self, make: ClusterClients, ahead: bool
     ) -> SamplingDistributions:
-        """Return the distributions that ``make`` computes from the similarities.
+        """Return the distributions that ``make`` computes from the distances.
 
         With ``ahead``, return those of the previous call, and compute the next ones in
         the background.
         """
         if not ahead:
-            return make(self.refreshed())
+            return make(self.refreshed_distances())
         if self._prefetched is not None:
             self._used = self._prefetched.result()
         elif self._used is None:
-            self._used = make(self.alike)
+            self._used = make(self.distances)
         self._pool = self._pool or ThreadPoolExecutor(1, "poise-sampling-distributions")
         self._prefetched = self._pool.submit(self._make_in_background, make)
         return self._used
@@ -84,7 +87,13 @@ class Gradients:
     def _make_in_background(self, make: ClusterClients) -> SamplingDistributions:
         # PyTorch drops a thread's setting when another thread sets its own
         torch.set_num_threads(1)
-        return make(self.refreshed())
+        return make(self.refreshed_distances())
+
+    def refreshed_distances(self) -> RowDistances:
+        """Recompute what changed; return the distances of the similarities' rows."""
+        self.refreshed()
+        self.distances.refresh()
+        return self.distances
 
     def refreshed(self) -> Floats:
         """Recompute the similarities that changed; return all of them, (N, N)."""
@@ -95,6 +104,7 @@ class Gradients:
             for client, row in zip(self._stale, similarities, strict=True):
                 self.alike[client, :] = row
                 self.alike[:, client] = row
+            self.distances.changed(self._stale)
             self._stale = []
         return self.alike
 

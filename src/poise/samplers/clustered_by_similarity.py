@@ -10,6 +10,7 @@ from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.row_distances import RowDistances
 from poise.core.sampling_distributions import (
     SamplingDistributions,
     checked_sizes,
@@ -87,11 +88,12 @@ class ClusteredBySimilarity:
         """Draw one client from each distribution of the present clustering."""
         units: Ints = setting.once((self, "units"), lambda: units_of(setting, self.m))
         if past.gradients is None:
-            alike = np.zeros((len(units), len(units)))
-            sampling_distributions = self._sampling_distributions(units, alike)
+            none = self._distances(None, len(units))
+            sampling_distributions = self._sampling_distributions(units, none)
         else:
             sampling_distributions = past.gradients.sampling_distributions(
-                lambda alike: self._sampling_distributions(units, alike), self.ahead
+                lambda distances: self._sampling_distributions(units, distances),
+                self.ahead,
             )
         return cohort(sampling_distributions.draw(rng), self.independent_draws)
 
@@ -101,8 +103,8 @@ class ClusteredBySimilarity:
         Rows sum to 1, column i sums to m p_i.
         """
         n = checked_sizes(np.asarray(sizes), self.m)
-        alike = self.similarity(gradients, len(n))
-        return self._sampling_distributions(n, alike).distributions(len(n))
+        distances = self._distances(gradients, len(n))
+        return self._sampling_distributions(n, distances).distributions(len(n))
 
     def similarity(self, gradients: ArrayLike, clients: int) -> Floats:
         """Return the similarity matrix of these updates, (N, N)."""
@@ -129,22 +131,29 @@ class ClusteredBySimilarity:
         worked.
         """
         n = len(importance)
-        if gradients is None:
-            alike = np.zeros((n, n))
-        else:
-            alike = self.similarity(gradients, n)
+        distances = self._distances(gradients, n)
         return self._sampling_distributions(
-            whole_units(importance, self.m), alike
+            whole_units(importance, self.m), distances
         ).statistics(n)
 
+    def _distances(self, gradients: ArrayLike | None, clients: int) -> RowDistances:
+        """Return the distances for these last updates; None before any work."""
+        if gradients is None:
+            return RowDistances(np.zeros((clients, clients)), self.measure)
+        distances = RowDistances(self.similarity(gradients, clients), self.measure)
+        distances.changed(range(clients))
+        distances.refresh()
+        return distances
+
     def _sampling_distributions(
-        self, units: Ints, alike: Floats
+        self, units: Ints, distances: RowDistances
     ) -> SamplingDistributions:
-        return distributions_by_group(units, subtrees(units, alike, m=self.m), m=self.m)
+        groups = subtrees(units, distances, m=self.m)
+        return distributions_by_group(units, groups, m=self.m)
 
 
-def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
-    """Cut Ward's tree on the rows of ``alike`` into groups that fit into one distribution.
+def subtrees(units: Ints, distances: RowDistances, m: int) -> list[Ints]:
+    """Cut Ward's tree of the clients into groups that fit into one distribution.
 
     The groups are the largest subtrees with m sum n_i <= M.
     """
@@ -155,12 +164,9 @@ def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
     if len(leaves) < 2:
         return [leaves]
     # imported here: slow, and only used here
-    from scipy.cluster.hierarchy import (
-        linkage,
-    )
-    from scipy.spatial.distance import pdist
+    from scipy.cluster.hierarchy import linkage
 
-    tree = linkage(pdist(alike[leaves]), "ward")
+    tree = linkage(distances.condensed(leaves), "ward")
     members: list[list[int] | None] = [[int(i)] for i in leaves]
     totals = [int(rest[i]) for i in leaves]
     groups: list[Ints] = []
