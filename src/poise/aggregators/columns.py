@@ -14,12 +14,14 @@ from math import fsum
 import numpy as np
 import torch
 
+from poise.core import spill
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Aggregator
 from poise.core.types import Floats
 from poise.core.vectors import Stack, Vector
 
 BLOCK = 2**17  # entries sorted at once; the arrays of a block fit into the cache
+BLOCKS_PER_RELEASE = 64  # blocks between releases of the pages of a stack in a file
 ALL_BUT_SIGN = 0x7FFFFFFF  # the bits of an int32 without its sign
 LOW_HALF = 0xFFFFFFFF  # the lower 32 bits of an int64
 
@@ -76,6 +78,8 @@ def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedC
     width = max(1, BLOCK // len(rows))
     for at in range(0, deltas.shape[1], width):
         block = deltas[:, at : at + width].index_select(0, chosen)
+        if at // width % BLOCKS_PER_RELEASE == 0:
+            spill.release(deltas)
         unsorted = block.t().contiguous().add_(0.0)  # adding 0 turns -0.0 into 0.0
         values, ranks = _sorted(unsorted)
         reached = (

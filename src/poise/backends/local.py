@@ -93,6 +93,7 @@ class LocalWorkers:
             )
             if place is None:
                 gathered.put(batch, arrivals)
+            gathered.finish(batch)
             return arrivals
 
         return gathered.joined(self.map_workers(do, batches))

@@ -68,7 +68,7 @@ class Arrivals:
     @classmethod
     def join(cls, parts: Sequence[Arrivals]) -> Arrivals:
         """Return the rows of several answers, one answer after the other."""
-        import torch
+        from poise.core import spill
 
         columns: dict[str, Any] = {}
         for name in ARRAY_COLUMNS:
@@ -78,7 +78,7 @@ class Arrivals:
                 columns[name] = np.concatenate(arrays)
         for name in TENSOR_COLUMNS:
             columns[name] = {
-                key: torch.cat([vars(part)[name][key] for part in parts])
+                key: spill.joined([vars(part)[name][key] for part in parts])
                 for key in vars(parts[0])[name]
             }
         if any(part.reasons for part in parts):
@@ -156,4 +156,6 @@ def _array_rows(values: Rows, rows: Ints, index: torch.Tensor) -> Rows:
     if isinstance(values, np.ndarray):
         selected: np.ndarray = values[rows]
         return selected
-    return values[index]
+    from poise.core import spill
+
+    return spill.select(values, index)

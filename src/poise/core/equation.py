@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from poise.core import spill
 from poise.core.protocols import Server, ServerState
 from poise.core.types import Floats
 from poise.core.vectors import Stack, Vector
@@ -22,7 +23,8 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
     tensor([3., 6.])
     """
     weights = torch.from_numpy(omega).to(deltas)
-    return weights @ deltas
+    blocks = [weights @ deltas[:, block] for block in spill.column_blocks(deltas)]
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
 
 @dataclass(frozen=True)

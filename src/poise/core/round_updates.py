@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from poise.core import spill
 from poise.core.arrivals import changed, rows_of
 from poise.core.errors import InvalidOption, PoiseError, UpdatesUnknown, suggest
 from poise.core.threads import WARM, MapWorkers, in_turn, row_blocks, rows_per_block
@@ -274,6 +275,7 @@ class RoundUpdates:
         for span in _spans(self.trainable):
             block = deltas[:, span]
             total += (block @ block.T).cpu()
+            spill.release(block)
         return np.asarray(total.numpy())
 
     @property
@@ -306,13 +308,13 @@ class RoundUpdates:
 
         def read(block: Stack) -> tuple[Result, list[Stack]]:
             result = function(block)
-            if products is not None:
-                return result, []
-            # the second read finds them in the cache
-            small_blocks = row_blocks(block, WARM)
-            return result, [
-                torch.stack([_products(b, total), _lengths(b)]) for b in small_blocks
-            ]
+            pairs: list[Stack] = []
+            if products is None:
+                # the second read finds them in the cache
+                for rows in row_blocks(block, WARM):
+                    pairs.append(torch.stack([_products(rows, total), _lengths(rows)]))
+            spill.release(block)
+            return result, pairs
 
         answers = self.map_workers(read, row_blocks(self.deltas))
         results = [result for result, _ in answers]

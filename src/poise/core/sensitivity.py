@@ -356,14 +356,14 @@ def _against_others(updates: RoundUpdates, others: NDArray[np.bool_]) -> float:
     """
     import torch
 
-    weights = torch.from_numpy(np.where(others, updates.weights, 0.0)).to(
-        updates.deltas
-    )
+    from poise.core.equation import combine
+
+    weights = np.where(others, updates.weights, 0.0)
     rest = float(updates.weights[others].sum())
     difference = updates.weighted_sum
     if rest:
         scale = float(updates.weights.sum()) / rest
-        difference = difference - weights @ updates.deltas * scale
+        difference = difference - combine(weights, updates.deltas) * scale
     return float(torch.linalg.vector_norm(difference).double())
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from poise.core import spill
 from poise.core.algorithm_state import NamedVectors
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Attack
@@ -104,14 +105,14 @@ def _view(
 def _other_updates(updates: RoundUpdates, rows: Ints) -> Stack:
     """Return the updates of all other rows."""
     others = np.setdiff1d(np.arange(len(updates)), rows)
-    return updates.stack[torch.from_numpy(others)]
+    return spill.select(updates.stack, torch.from_numpy(others))
 
 
 def _with_forged_rows(
     updates: RoundUpdates, attack: Attack, rows: Ints, forged: Sequence[ForgedUpdate]
 ) -> RoundUpdates:
     """Replace rows by forged updates, and the losses of clients that do no work."""
-    stack = updates.stack.clone()
+    stack = spill.copied(updates.stack)
     norms = updates.norms.copy()
     for row, answer in zip(rows.tolist(), forged, strict=True):
         if answer.update.shape != stack[row].shape:

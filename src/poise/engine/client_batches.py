@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from poise.core import spill
 from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.arrivals import UPDATE, Arrivals, rows_of
 from poise.core.batches import batch_widths
@@ -28,6 +29,12 @@ LARGE_STEP = 5_000_000
 
 LEAST_CHUNKS = 16
 """The least number of chunks if an oracle computes clients one after the other."""
+
+LARGE_COHORT = 2**28
+"""From this many numbers on, the updates of a cohort are too many for memory."""
+
+LARGE_CHUNK = 2**24
+"""The numbers of a chunk of such a cohort, if clients are computed one by one."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ class Gathered:
         model = next(iter(order.models.values()))
         shape = (len(order.assignments), len(model))
         if spare is None or spare.shape != shape or spare.dtype != model.dtype:
-            spare = model.new_empty(shape)
+            spare = spill.empty(shape, model)
         return cls(local, batches, stack=spare)
 
     def place(self, batch: ClientBatch) -> Stack | None:
@@ -150,6 +157,13 @@ class Gathered:
         """Copy the updates of a batch that did not write them in place."""
         if self.stack is not None:
             self.stack[torch.from_numpy(batch.rows)] = done.payload[UPDATE]
+
+    def finish(self, batch: ClientBatch) -> None:
+        """Release the memory of a batch's updates, if the stack is in a file."""
+        if self.stack is None or not spill.in_file(self.stack):
+            return
+        for row in batch.rows.tolist():
+            spill.release(self.stack[row])
 
     def joined(self, done: Sequence[Arrivals]) -> Arrivals:
         """Return the answers of all batches, in the order of the assignments."""
@@ -181,12 +195,15 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
         rules = np.array([rates[int(v)] for v in versions])
     order = np.lexsort((-solver.steps_for(sizes), widths, rules))
     alike = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
+    size = oracle.layout.size
     chunks: list[Ints] = []
     for rows in np.split(order, np.flatnonzero(~alike) + 1):
         if len(rows):
             width = int(widths[rows[0]])
             count = _chunk_count(len(rows), oracle, width=width)
-            chunks += np.array_split(rows, count)
+            if not oracle.stacks(width) and len(sizes) * size > LARGE_COHORT:
+                count = max(count, -(-len(rows) * size // LARGE_CHUNK))
+            chunks += np.array_split(rows, min(count, len(rows)))
     return chunks
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from poise.core import equation, latest, neighbours
+from poise.core import equation, latest, neighbours, spill
 from poise.core.algorithm_state import (
     AlgorithmState,
     NamedVectors,
@@ -166,7 +166,7 @@ def _sent_through(
     """
     if wire.direct or not notes:
         return updates
-    stack = updates.stack.clone()
+    stack = spill.copied(updates.stack)
     norms = updates.norms.copy()
     rows = np.flatnonzero(np.isin(updates.clients, list(notes)))
     for row in rows.tolist():

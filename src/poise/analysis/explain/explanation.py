@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -42,6 +44,7 @@ from poise.analysis.explain.scheme import (
     waits_for_all,
 )
 from poise.config.run_options import RunOptions
+from poise.core import spill
 from poise.core.algorithm_state import NamedVectors, memory_of
 from poise.core.capabilities import HasCoins, HasTitle, SaysHow, samples_per_step
 from poise.core.durations import FixedDurations
@@ -68,6 +71,7 @@ from poise.core.traits import (
     traits_of,
 )
 from poise.core.types import Floats, Setting
+from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.theory import Assumption, Terms
 from poise.training import Composition, check_batches, composed, fit, unmeasured
@@ -309,6 +313,7 @@ def explain_composition(
             *_uncovered_schedule(context),
             *_range_notes(terms_at(rounds)),
             *_kernel(oracle),
+            *_memory(math.ceil(scheme.schedule.arrivals), theta),
         ),
         terms_at=terms_at,
     )
@@ -363,6 +368,17 @@ def _kernel(oracle: Oracle) -> tuple[str, ...]:
     if isinstance(oracle, SaysHow) and oracle.computation:
         return (oracle.computation,)
     return ()
+
+
+def _memory(arrivals: int, theta: Vector) -> tuple[str, ...]:
+    """Where the updates of an aggregation are kept, if they are too large for memory."""
+    if not spill.spills((arrivals, len(theta)), theta):
+        return ()
+    size = arrivals * len(theta) * theta.element_size() / 1e9
+    return (
+        f"memory: the updates of an aggregation take {size:.2g} GB; they are kept in a "
+        f"temporary file in {tempfile.gettempdir()}, which TMPDIR changes",
+    )
 
 
 def _title(federation: FederationLike) -> str:
