@@ -81,17 +81,19 @@ class RoundReader(LedgerReader):
         return list(self._metrics)
 
     @cached_property
-    def _metrics(self) -> list[str]:
-        query = "SELECT DISTINCT name FROM metrics WHERE n < ?"
-        return sorted(name for (name,) in self._query(query))
+    def _metrics(self) -> dict[str, bool]:
+        """Whether each metric has one value per client, by name in order."""
+        query = "SELECT name, count(per_client) FROM metrics WHERE n < ? GROUP BY name"
+        return {name: bool(count) for name, count in sorted(self._query(query))}
 
     def is_per_client(self, name: str) -> bool:
         """Whether a metric has one value per client."""
-        query = (
-            "SELECT 1 FROM metrics WHERE n < ? AND name = ? AND per_client IS NOT NULL "
-            "LIMIT 1"
-        )
-        return bool(self._query(query, name))
+        return self._metrics.get(name, False)
+
+    @cached_property
+    def _scalars(self) -> dict[str, Floats]:
+        """The metrics with one value per aggregation that were read, by name."""
+        return {}
 
     def metric(self, name: str) -> Floats:
         """A metric after each aggregation: (R,) or (R, N); nan if not measured."""
@@ -99,15 +101,18 @@ class RoundReader(LedgerReader):
             raise InvalidOption(
                 f"the run has no metric {name!r}", suggest(name, self.metrics)
             )
+        if not self.is_per_client(name):
+            if name not in self._scalars:
+                self._scalars[name] = self._read_metric(name, (self.rounds,))
+            return self._scalars[name].copy()
+        return self._read_metric(name, self._table_shape())
+
+    def _read_metric(self, name: str, shape: tuple[int, ...]) -> Floats:
         query = (
             "SELECT n, value, per_client FROM metrics WHERE n < ? AND name = ? "
             "ORDER BY n"
         )
         values = self._query(query, name)
-        per_client = any(blob is not None for _, _, blob in values)
-        shape: tuple[int, ...] = (self.rounds,)
-        if per_client:
-            shape = self._table_shape()
         with readable(self._file):
             result = np.full(shape, np.nan)
             for n, value, blob in values:

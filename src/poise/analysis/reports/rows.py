@@ -191,7 +191,7 @@ def all_metrics(groups: Sequence[Group]) -> list[str]:
 def per_client(groups: Sequence[Group], metric: str) -> bool:
     """Whether a metric has one value per client."""
     having = (run for group in groups for run in group.runs if metric in run.metrics)
-    return any(run.metric(metric).ndim > 1 for run in having)
+    return any(run.is_per_client(metric) for run in having)
 
 
 @dataclass(frozen=True)
