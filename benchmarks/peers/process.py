@@ -1,4 +1,7 @@
-"""A peer as a process of its own, in its own environment, that works only when told to."""
+"""A peer as a process of its own, in its own environment, that works only when told to.
+
+Between its turns all its processes are stopped, so that none of them disturbs the peer at work.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -131,17 +135,21 @@ class Running:
             with np.load(file) as found:
                 return {name: found[name] for name in found.files}
 
+    def rest(self) -> None:
+        """Stop all its processes until its next order."""
+        send_to(tree_of(self._process.pid), signal.SIGSTOP)
+
     def peak_megabytes(self) -> float:
         """Sum of the peaks of all its processes (what they share is counted in each)."""
-        return sum(_status(pid, "VmHWM") for pid in self._tree()) / 1024
+        return sum(_status(pid, "VmHWM") for pid in tree_of(self._process.pid)) / 1024
 
     def processor_seconds(self) -> float:
         """What all its processes have used so far."""
-        return sum(_ticks(pid) for pid in self._tree()) / TICK
+        return sum(_ticks(pid) for pid in tree_of(self._process.pid)) / TICK
 
     def close(self) -> None:
         """Let it end; what is left of it half a minute later is ended."""
-        tree = self._tree()
+        tree = tree_of(self._process.pid)
         if self._process.poll() is None:
             self._order("end")
         try:
@@ -149,12 +157,12 @@ class Running:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for pid in tree[1:]:
-            _end(pid)
+        send_to(tree[1:], signal.SIGTERM)  # those that outlived their parent
         self._log.close()
 
     def _order(self, line: str) -> None:
         assert self._process.stdin is not None
+        send_to(tree_of(self._process.pid), signal.SIGCONT)
         with contextlib.suppress(
             BrokenPipeError
         ):  # the answer that does not come says why
@@ -173,19 +181,24 @@ class Running:
             )
         return json.loads(line)[key]
 
-    def _tree(self) -> list[int]:
-        """The process and all that descend from it, it first."""
-        children: dict[int, list[int]] = {}
-        for entry in Path("/proc").iterdir():
-            if (
-                entry.name.isdigit()
-                and (parent := _parent(int(entry.name))) is not None
-            ):
-                children.setdefault(parent, []).append(int(entry.name))
-        tree = [self._process.pid]
-        for pid in tree:
-            tree += children.get(pid, [])
-        return tree
+
+def tree_of(root: int) -> list[int]:
+    """The process and all that descend from it, it first."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (parent := _parent(int(entry.name))) is not None:
+            children.setdefault(parent, []).append(int(entry.name))
+    tree = [root]
+    for pid in tree:
+        tree += children.get(pid, [])
+    return tree
+
+
+def send_to(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to processes; those that have ended are left out."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _fields(pid: int) -> list[str]:
@@ -212,9 +225,3 @@ def _status(pid: int, name: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
-
-
-def _end(pid: int) -> None:
-    """End a process of ours that outlived its parent."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 15)

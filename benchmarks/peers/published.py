@@ -43,7 +43,7 @@ and all clients count
 the same. A row names one round as *clients × local steps × batch*. Times are medians of
 {repeats} repetitions with quartiles. Peers take turns of about a second or one round; while one
 works, the others
-wait for the driver. Start-up and the first round (which compiles or starts workers) are listed
+are stopped. Start-up and the first round (which compiles or starts workers) are listed
 separately below. The
 *lower bound* runs the same samples through one PyTorch model at the best batch size and layout,
 with one thread, two

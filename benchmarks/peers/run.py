@@ -112,6 +112,7 @@ def _best(peer: str, work: Work, file: Path) -> tuple[Running, dict[str, Any]]:
             running,
             {**about, "seconds": [], "processor": [], "waiting": 0.0, "waited": 0.0},
         )
+        running.rest()
     assert kept is not None
     return kept[1], {**kept[2], "tried": tried}
 
@@ -127,6 +128,7 @@ def _compare(
             if left:
                 running.go(left)
             row["peers"][peer] |= held_out(data, running.model())
+            running.rest()
 
 
 def _after(file: Path, data: Exported, seed: str, rounds: int) -> dict[str, float]:
@@ -152,6 +154,7 @@ def _timed(running: Running, found: dict[str, Any]) -> None:
     found["peak_mb"] = running.peak_megabytes()
     found["rested"] = running.processor_seconds(), time.perf_counter()
     found["processor"].append((found["rested"][0] - before) / block)
+    running.rest()
 
 
 def end_to_end(

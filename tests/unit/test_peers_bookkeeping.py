@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +31,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-figures, works = load("figures"), load("works")
+figures, process, works = load("figures"), load("process"), load("works")
 
 
 def row(**peers: Any) -> dict[str, Any]:
@@ -275,3 +278,43 @@ def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(
         "{http://www.w3.org/2000/svg}circle"
     )
     assert len(list(dots)) == 6 + 4, "a legend of six and a dot for each peer"
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+input()
+"""
+
+
+def states(pids: list[int]) -> set[str]:
+    return {process._fields(pid)[0] for pid in pids}
+
+
+def test_a_peer_at_rest_is_stopped_with_its_children_until_it_goes_on() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            tree = process.tree_of(parent.pid)
+            assert tree == [parent.pid, child]
+            process.send_to(tree, signal.SIGSTOP)
+            while states(tree) != {"T"}:  # each takes the signal when it runs next
+                time.sleep(0.001)
+            process.send_to(tree, signal.SIGCONT)
+            while "T" in states(tree):
+                time.sleep(0.001)
+        finally:
+            process.send_to([child, parent.pid], signal.SIGKILL)
+
+
+def test_a_signal_to_a_process_that_has_ended_is_no_error() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    process.send_to([ended.pid], signal.SIGCONT)
