@@ -286,6 +286,21 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
         assert done.loss_after[c] == pytest.approx(after, rel=1e-10)
 
 
+@pytest.mark.parametrize("path", ["dense", "rows", "functional"])
+@pytest.mark.parametrize("clients", [[2], [0, 1, 2]])
+def test_local_work_leaves_the_received_model_as_it_was(
+    path: Any, clients: list[int]
+) -> None:
+    oracle = Task("mlp", {"hidden": 4}, path=path).bind(vectors())
+    theta = oracle.initial(0)
+    received = theta.clone()
+    start = theta.expand(len(clients), -1)
+    group = WorkGroup(np.array(clients), 0, streams=keys(0, "work", 0, clients))
+    done = LocalWork.plain(oracle, SOLVERS["plain"]).run(start, group)
+    assert torch.equal(theta, received)
+    assert bool((done.payload[UPDATE] != 0).any(dim=1).all())
+
+
 def renormed() -> nn.Module:
     return nn.Sequential(
         nn.Embedding(7, 4, max_norm=0.5), nn.Flatten(), nn.Linear(36, 3)

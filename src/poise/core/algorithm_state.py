@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import cast
 
 import torch
 
+from poise.core.capabilities import declares
 from poise.core.protocols import Memory, Remembers, Solver, Transform
 from poise.core.round_updates import RoundUpdates
 from poise.core.types import PERSONAL, Ints
@@ -24,17 +24,9 @@ NamedVectors = Mapping[str, Vector]
 
 def memory_of(solver: Solver) -> Memory | None:
     """Return the solver's memory; None for a solver without one."""
-    if not _remembers(type(solver)):
+    if not declares(type(solver), "memory"):
         return None
     return cast(Remembers, solver).memory
-
-
-@lru_cache
-def _remembers(kind: type) -> bool:
-    """Return whether a class of solvers satisfies `Remembers`; cached for speed."""
-    return hasattr(kind, "memory") or "memory" in vars(kind).get(
-        "__dataclass_fields__", ()
-    )
 
 
 @dataclass(frozen=True)

@@ -572,8 +572,10 @@ class HasSetMetrics(Protocol):
 class Descends(Protocol):
     """An oracle that makes plain gradient steps in one pass with the gradients."""
 
-    def descend(self, rows: Stack, data: Any, plan: BatchPlan, rate: float) -> None:
-        """Make all steps ``row <- row - rate * gradient`` of a plan, in place."""
+    def descend(
+        self, start: Stack, data: Any, plan: BatchPlan, rate: float, out: Stack
+    ) -> None:
+        """Write ``start`` after all steps ``row <- row - rate * gradient`` into ``out``."""
 
 
 class Owners(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from poise.core.algorithm_state import AlgorithmState, LocalState
 from poise.core.arrivals import Arrivals
 from poise.core.batches import Batch, BatchPlan
-from poise.core.capabilities import batches_per_step, samples_per_step
+from poise.core.capabilities import batches_per_step, declares, samples_per_step
 from poise.core.protocols import Backend, Descends, Oracle, Owners, Solver, StepRule
 from poise.core.rng import U64
 from poise.core.types import PERSONAL, Ints
@@ -77,9 +76,8 @@ class LocalWork:
         data = oracle.open(clients, group.streams)
         start = self._with_personal(start, clients, algorithm_state)
         rows = torch.empty_like(start) if out is None else out
-        rows.copy_(start)
         if "loss_before" in group.reports:
-            loss_before = oracle.losses(rows, data)
+            loss_before = oracle.losses(start, data)
         else:
             loss_before = None
         steps = self.solver.steps_for(data.sizes)
@@ -101,7 +99,11 @@ class LocalWork:
         )
         rule = self._rule(start[:, trainable], group.version, local_state)
         batches = batches_per_step(self.solver)
-        _make_steps(oracle, rule, rows, data=data, plan=plan, batches=batches)
+        if _in_one_pass(oracle, rule, batches):
+            cast(Descends, oracle).descend(start, data, plan, rule.rate, out=rows)
+        else:
+            rows.copy_(start)
+            _make_steps(oracle, rule, rows, data=data, plan=plan, batches=batches)
         if "loss_after" in group.reports:
             loss_after = oracle.losses(rows, data)
         else:
@@ -169,6 +171,12 @@ class BackendPart(Protocol):
         """Start the workers of a run."""
 
 
+def _in_one_pass(oracle: Oracle, rule: StepRule, batches: int) -> bool:
+    """Whether the oracle makes the steps itself: plain ones, and it declares `Descends`."""
+    plain = not rule.transforms and rule.point is None and batches == 1
+    return plain and declares(type(oracle), "descend")
+
+
 def _make_steps(
     oracle: Oracle,
     rule: StepRule,
@@ -178,10 +186,6 @@ def _make_steps(
     batches: int,
 ) -> None:
     """Make all local steps in place; a client stops after its own number of steps."""
-    plain = not rule.transforms and rule.point is None and batches == 1
-    if plain and _descends(type(oracle)):  # gradient and step in one pass
-        cast(Descends, oracle).descend(rows, data, plan, rule.rate)
-        return
     trainable = oracle.layout.trainable
     scratch = torch.empty_like(rows[:, :trainable])
     for batch in plan:
@@ -215,9 +219,3 @@ def _mean_gradients(
     for batch, shares in parts:
         oracle.gradients(points, data, batch, out=gradients)
         out.addcmul_(gradients, shares.to(out)[:, None])
-
-
-@lru_cache
-def _descends(kind: type) -> bool:
-    """Return whether oracles of a class are `Descends`; cached for the workers."""
-    return hasattr(kind, "descend")

@@ -236,7 +236,7 @@ class LocalSteps:
     def rate(self, version: int) -> float:
         """Return the learning rate on this version, ``lr * decay**n * schedule(n)``."""
         rate = self.lr * self.decay**version
-        if isinstance(self.schedule, Schedule):
+        if self.schedule is not None and isinstance(self.schedule, Schedule):
             return rate * self.schedule.factor(version)
         return rate
 
@@ -275,11 +275,12 @@ class LocalSGD(LocalSteps):
         """Momentum, the chosen optimiser, or None."""
         if self.momentum:
             return made(Momentum, self.momentum, self.nesterov)
-        if isinstance(self.optimizer, Optimizer):
+        # most runs have none, and a check against a protocol takes microseconds
+        if self.optimizer is not None and isinstance(self.optimizer, Optimizer):
             return self.optimizer
         return None
 
 
 def _constant(schedule: str | Schedule | Factor | None) -> bool:
     """Return whether a schedule leaves the rate as it is."""
-    return not isinstance(schedule, Schedule) or schedule.constant
+    return schedule is None or not isinstance(schedule, Schedule) or schedule.constant

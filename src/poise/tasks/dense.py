@@ -8,7 +8,7 @@ without a copy. Activations other than ReLU go through autograd, one layer at a 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from poise.core.batches import Batch
 from poise.core.trees import Inputs
 from poise.core.vectors import Layout, Stack, Vector
 
@@ -54,7 +55,7 @@ class Linear:
 
 @dataclass(eq=False)
 class Views:
-    """A linear layer of c clients, as views of their rows.
+    """A linear layer of c clients: views of their rows, or copies of these.
 
     Each view is created once for all steps. Workers are threads of one interpreter and
     wait for each other at every PyTorch call, even for a view; in small models that
@@ -63,6 +64,29 @@ class Views:
 
     weight: torch.Tensor  # (c, outside, inside)
     bias: torch.Tensor | None  # (c, outside)
+
+    def copied(self) -> Views:
+        """Return a copy whose weights lie one client after the other.
+
+        PyTorch updates such weights in one call, and views of rows client by client.
+        """
+        bias = self.bias
+        if bias is not None:
+            bias = bias.clone(memory_format=torch.contiguous_format)
+        return Views(self.weight.clone(memory_format=torch.contiguous_format), bias)
+
+    def first(self, clients: int) -> Views:
+        """Return the layer of the first clients."""
+        if clients == len(self.weight):
+            return self
+        bias = None if self.bias is None else self.bias[:clients]
+        return Views(self.weight[:clients], bias)
+
+    def put(self, into: Views) -> None:
+        """Copy weights and bias into other views."""
+        into.weight.copy_(self.weight)
+        if self.bias is not None and into.bias is not None:
+            into.bias.copy_(self.bias)
 
     @cached_property
     def transposed(self) -> torch.Tensor:
@@ -108,10 +132,6 @@ def _linear(
     if bias is None:
         return torch.bmm(left, right)
     return torch.baddbmm(bias, left, right)
-
-
-Descend = Callable[[Inputs, torch.Tensor, torch.Tensor, bool], None]
-"""One step on a batch: features, labels, number of samples of each row, whether rows are full."""
 
 
 class DenseKernel:
@@ -207,21 +227,33 @@ class DenseKernel:
         for k, h, dz in self._back(self._bound(rows), x, y, counts, full):
             into[k].set(h, dz)
 
-    def descender(self, rows: Stack, rate: float) -> Descend:
-        """Return the step ``rows <- rows - rate * gradients``, on as many rows as a batch has."""
-        bound: dict[int, list[Any]] = {}
-
-        def descend(
-            x: Inputs, y: torch.Tensor, counts: torch.Tensor, full: bool
-        ) -> None:
+    def descend(
+        self,
+        start: Stack,
+        batches: Iterable[tuple[Inputs, torch.Tensor, Batch]],
+        rate: float,
+        out: Stack,
+    ) -> None:
+        """Write ``start`` after plain gradient steps on every batch into ``out``."""
+        copies: list[Any] = [
+            layer.of(start).copied() if isinstance(layer, Linear) else layer
+            for layer in self.layers
+        ]
+        layers = copies
+        active = len(start)
+        for x, y, batch in batches:
             assert isinstance(x, torch.Tensor)
-            if len(y) not in bound:
-                bound[len(y)] = self._bound(rows[: len(y)])
-            layers = bound[len(y)]
-            for k, h, dz in self._back(layers, x, y, counts, full):
+            if len(y) < active:  # the last clients have finished
+                active = len(y)
+                layers = [
+                    layer.first(active) if isinstance(layer, Views) else layer
+                    for layer in copies
+                ]
+            for k, h, dz in self._back(layers, x, y, batch.counts, batch.full):
                 layers[k].descend(h, dz, rate)
-
-        return descend
+        for layer, place in zip(copies, self._bound(out), strict=True):
+            if isinstance(layer, Views):
+                layer.put(place)
 
     def _bound(self, rows: Stack) -> list[Any]:
         return [

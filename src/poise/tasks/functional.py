@@ -109,13 +109,14 @@ class FunctionalKernel:
 
     def descend(
         self,
-        rows: Stack,
+        start: Stack,
         batches: Iterable[tuple[Inputs, torch.Tensor, Batch]],
         rate: float,
+        out: Stack,
     ) -> None:
-        """Make plain gradient steps ``rows <- rows - rate * gradients`` for every batch."""
-        parts = [slice(a, a + LANES) for a in range(0, len(rows), LANES)]
-        stacks = [self._lanes(rows[part]) for part in parts]
+        """Write ``start`` after plain gradient steps on every batch into ``out``."""
+        parts = [slice(a, a + LANES) for a in range(0, len(start), LANES)]
+        stacks = [self._lanes(start[part]) for part in parts]
         for x, y, batch in batches:
             for part, stack in zip(parts, stacks, strict=True):
                 counts = batch.counts[part]
@@ -124,7 +125,7 @@ class FunctionalKernel:
                     found = self._stack(stack, own, y[part], counts, batch.full)
                     self._descend(stack, found, len(counts), rate)
         for part, stack in zip(parts, stacks, strict=True):
-            rows[part] = stack[: len(rows[part])]
+            out[part] = stack[: len(out[part])]
 
     def _descend(
         self, stack: Stack, found: list[torch.Tensor], active: int, rate: float

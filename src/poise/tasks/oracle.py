@@ -213,21 +213,19 @@ class SampleOracle:
             rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
         )
 
-    def descend(self, rows: Stack, data: Opened, plan: BatchPlan, rate: float) -> None:
-        """Make all plain gradient steps of each row, in place."""
+    def descend(
+        self, start: Stack, data: Opened, plan: BatchPlan, rate: float, out: Stack
+    ) -> None:
+        """Write each row of ``start`` after all plain gradient steps into ``out``."""
         kernel = self._kernel(plan.positions.shape[2])
-        if isinstance(kernel, DenseKernel):
-            step = kernel.descender(rows, rate)
-            for x, y, batch in data.follow(plan):
-                step(*self._here(x, y), batch.counts, batch.full)
-        elif isinstance(kernel, FunctionalKernel):
+        if isinstance(kernel, DenseKernel | FunctionalKernel):
             steps = ((*self._here(x, y), batch) for x, y, batch in data.follow(plan))
-            kernel.descend(rows, steps, rate)
+            kernel.descend(start, steps, rate, out=out)
         elif isinstance(kernel, RowKernel):
             for k, batches in enumerate(data.apart(plan)):
                 stream = None if data.generators is None else data.generators[k]
                 on_device = (self._here(*batch) for batch in batches)
-                kernel.descend(rows[k], on_device, rate=rate, stream=stream)
+                kernel.descend(start[k], on_device, rate, stream=stream, out=out[k])
         else:
             raise TypeError(f"{type(kernel).__name__} cannot make gradient steps")
 

@@ -244,13 +244,16 @@ class RidgeOracle(SampleOracle):
         for k in range(len(rows)):
             torch.sub(rows[k], self._client_sums(data, k), out=out[k])
 
-    def descend(self, rows: Stack, data: Opened, plan: BatchPlan, rate: float) -> None:
-        """Make the steps ``theta - rate (theta - S_i / n_i)`` of each row, in place."""
-        for k in range(len(rows)):
+    def descend(
+        self, start: Stack, data: Opened, plan: BatchPlan, rate: float, out: Stack
+    ) -> None:
+        """Write each row after the steps ``theta - rate (theta - S_i / n_i)`` into ``out``."""
+        out.copy_(start)
+        for k in range(len(out)):
             sums = self._client_sums(data, k)
             for batch in plan:
                 if k < len(batch.counts):
-                    rows[k].sub_(rows[k] - sums, alpha=rate)
+                    out[k].sub_(out[k] - sums, alpha=rate)
 
     def _client_sums(self, data: Opened, k: int) -> Vector:
         """Return S_i / n_i of the k-th client, block by block in the order of its samples."""

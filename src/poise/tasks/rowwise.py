@@ -112,22 +112,23 @@ class RowKernel:
 
     def descend(
         self,
-        row: Vector,
+        start: Vector,
         batches: Iterable[tuple[Inputs, torch.Tensor]],
         rate: float,
         stream: torch.Generator | None,
+        out: Vector,
     ) -> None:
-        """Step ``row <- row - rate * gradient`` for one batch after another, inside the module."""
+        """Write ``start`` after one plain gradient step per batch into ``out``."""
         module, tensors = self._thread_copy(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
-        self._load(tensors, row)
+        self._load(tensors, start)
         for x, y in batches:
             gradients = self._gradient(module, moving, x, y, stream)
             with torch.no_grad():
                 for place, gradient in zip(moving, gradients, strict=True):
                     if gradient is not None:
                         place.sub_(gradient, alpha=rate)
-        self._store(tensors, row)
+        self._store(tensors, out)
 
     def outputs(self, theta: Vector, x: Inputs) -> torch.Tensor:
         """See `Kernel.outputs`."""
