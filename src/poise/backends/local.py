@@ -152,7 +152,9 @@ class LocalWorkers:
                 take()
             finally:  # also after an interrupt: no helper continues in the background
                 deque(queue, maxlen=0)
-                wait([helper for helper in helpers if not helper.cancel()])
+                working = [helper for helper in helpers if not helper.cancel()]
+                if working:
+                    wait(working)
         try:
             if errors:
                 raise errors[min(errors)]

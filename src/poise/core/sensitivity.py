@@ -303,6 +303,9 @@ def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
     import torch
 
     wanted = np.arange(len(updates.clients)) if rows is None else rows
+    if len(updates.clients) == 1 and updates.weights[0] != 0:
+        alone = _against_others(updates, np.zeros(1, dtype=bool))
+        return np.full(len(wanted), alone)
     clients, first, owner = np.unique(
         updates.clients, return_index=True, return_inverse=True
     )
@@ -358,10 +361,10 @@ def _against_others(updates: RoundUpdates, others: NDArray[np.bool_]) -> float:
 
     from poise.core.equation import combine
 
-    weights = np.where(others, updates.weights, 0.0)
     rest = float(updates.weights[others].sum())
     difference = updates.weighted_sum
     if rest:
+        weights = np.where(others, updates.weights, 0.0)
         scale = float(updates.weights.sum()) / rest
         difference = difference - combine(weights, updates.deltas) * scale
     return float(torch.linalg.vector_norm(difference).double())
