@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -228,6 +227,8 @@ def whole_units(importance: Floats, m: int) -> Ints:
     )
     p = p / p.sum()
     if len(p) <= EXACT:
+        from fractions import Fraction  # takes a millisecond to import
+
         fractions = [Fraction(float(share)).limit_denominator(10**7) for share in p]
         total = lcm(*(fraction.denominator for fraction in fractions))
         rounded = np.round(p * total)

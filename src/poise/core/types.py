@@ -92,7 +92,7 @@ class Cohort:
 
     def occurrences(self) -> Ints:
         """Count the earlier rows of each row's client: 0 for a client's first row."""
-        if len(self.clients) < 2 or len(np.unique(self.clients)) == len(self.clients):
+        if len(set(self.clients.tolist())) == len(self.clients):
             return np.zeros(len(self.clients), dtype=np.int64)
         counts: dict[int, int] = {}
         occurrences = np.zeros(len(self.clients), dtype=np.int64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from pathlib import PurePath
 from typing import Any, TypeAlias, TypeVar
 
@@ -371,6 +370,8 @@ class Federation:
 
     def _repr_html_(self) -> str:
         """The summary in a notebook."""
+        from html import escape  # takes a millisecond to import
+
         return f"<pre>{escape(self.summary())}</pre>"
 
     def __repr__(self) -> str:

@@ -191,7 +191,7 @@ def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> lis
     widths = batch_widths(sizes, samples_per_step(solver))
     rules = versions
     if memory_of(solver) is None:
-        rates = {int(v): solver.rate(int(v)) for v in np.unique(versions)}
+        rates = {v: solver.rate(v) for v in set(versions.tolist())}
         rules = np.array([rates[int(v)] for v in versions])
     order = np.lexsort((-solver.steps_for(sizes), widths, rules))
     alike = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)

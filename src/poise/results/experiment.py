@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -87,6 +86,8 @@ class ExperimentText(str):
     @cached_property
     def tables(self) -> Mapping[str, Any]:
         """The tables by name, as in the file."""
+        import tomllib  # takes milliseconds to import
+
         try:
             return tomllib.loads(str(self))
         except (tomllib.TOMLDecodeError, RecursionError) as error:

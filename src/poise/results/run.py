@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +167,8 @@ class Run(ModelReader):
 
     def _repr_html_(self) -> str:
         """The run in a notebook: state, curves and parts, without any script."""
+        from html import escape
+
         from poise.results.html import page
 
         try:

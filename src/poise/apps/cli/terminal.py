@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from poise.core.progress import Bar, notes
+from poise.core.progress_bars import Bar, notes
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 SAVED = "the run is saved; `poise resume` continues it"
