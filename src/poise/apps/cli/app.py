@@ -33,7 +33,7 @@ from poise.config.run_options import RunOptions
 from poise.config.sweep_options import SweepOptions
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.collector import imports
-from poise.core.errors import PoiseError
+from poise.core.errors import InvalidOption, PoiseError
 
 # typer 0.20 escapes "[default: …]" for rich even where rich does not print the help
 typer.core.HAS_RICH = False
@@ -60,15 +60,26 @@ app.command()(ui)
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", help="Print the versions of poise and its packages, and exit."
+        ),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --version: print one JSON document.")
     ] = False,
 ) -> None:
     """Handle ``poise --version``."""
     if version:
-        from poise._version import __version__
+        from poise.apps.cli.versions import show_versions
 
-        print(__version__)
+        show_versions(json)
         raise typer.Exit
+    if json:
+        raise InvalidOption(
+            "--json stands before the verb",
+            "write it after the verb, for example: poise list --json",
+        )
 
 
 Runs = Annotated[
