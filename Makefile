@@ -25,7 +25,7 @@ $(EXTRAS): pyproject.toml constraints.txt
 	@touch $(READY) $(EXTRAS)
 
 $(SITE): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs,flower]'
 	@touch $(SITE)
 
 demo: $(READY)   ## six questions to 50 unequal clients, in a minute, offline; writes report.html

@@ -12,6 +12,7 @@ import inspect
 import re
 import types
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 MODULES = (
@@ -40,6 +41,7 @@ MODULES = (
     "poise.analysis.reports",
     "poise.exports",
     "poise.backends",
+    "poise.flower.strategies",
     "poise.testing",
     "poise.core.protocols",
     "poise.core.types",
@@ -50,6 +52,9 @@ MODULES = (
     "poise.core.vectors",
     "poise.core.errors",
 )
+NEEDS = {"poise.flower.strategies": "flwr"}
+"""Modules that can be imported only with a package of an extra."""
+
 CONSTANTS = {
     "__version__": "The version of poise.",
     "Keep": 'Which models a run keeps: `"all"`, `"unlearnable"` (what a request to forget may '
@@ -76,12 +81,28 @@ def pages() -> dict[str, str]:
     docstring.
     """
     missing: list[str] = []
-    made = {page_of(name): _module_page(name, missing) for name in MODULES}
+    made = {page_of(name): _page_without(name) for name in MODULES}
+    for name in importable():
+        made[page_of(name)] = _module_page(name, missing)
     if missing:
         raise Undocumented(
             "public names without documentation: " + ", ".join(sorted(missing))
         )
     return {"reference/index.md": _index(), **made}
+
+
+def importable() -> list[str]:
+    """The modules whose packages are installed: all but those of missing extras."""
+    return [name for name in MODULES if name not in NEEDS or find_spec(NEEDS[name])]
+
+
+def _page_without(name: str) -> str:
+    """The page of a module that cannot be imported here."""
+    package = NEEDS.get(name, "")
+    return (
+        f"# {name}\n\nThis site was built without the package `{package}`, which the "
+        "module needs.\n"
+    )
 
 
 def public_names(module: types.ModuleType) -> list[str]:
@@ -119,13 +140,14 @@ def _index() -> str:
     )
     return (
         "# Reference\n\nWritten from the docstrings, whose examples are run by the tests. "
-        "What is not named here may change. `poise.flower.strategies` needs Flower and has "
-        "[a page of its own](../flower.md).\n\n"
+        "What is not named here may change ([policy](../policy.md)).\n\n"
         f"| module | |\n|---|---|\n{rows}\n"
     )
 
 
 def _first(module: str) -> str:
+    if module in NEEDS and module not in importable():
+        return f"needs the package `{NEEDS[module]}`"
     return _cell(documented(importlib.import_module(module)).splitlines()[0])
 
 

@@ -176,7 +176,7 @@ def test_an_old_weighting_without_keywords_is_recognised_by_its_argument() -> No
             weights: np.ndarray = updates.base_weights
             return weights
 
-    with pytest.warns(FutureWarning, match="old signature"):
+    with pytest.warns(FutureWarning, match="is deprecated"):
         train(weighting=Old())
     train(weighting=New())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from inspect import Parameter, signature, unwrap
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from poise.core.deprecation import warn_deprecated
 from poise.core.errors import InvalidOption, UpdateRefused, require
 from poise.core.types import LOSS_REPORTS, Floats, Ints
 
 if TYPE_CHECKING:
     from poise.core.protocols import Weighting
-    from poise.core.round_updates import RoundUpdates
+from poise.core.round_updates import RoundUpdates
 
 Floor: TypeAlias = (
     float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
@@ -62,11 +62,10 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
     """
     if not _takes_columns(type(weighting)):
         return np.asarray(weighting.coefficients(updates), dtype=np.float64)
-    warnings.warn(
-        f"{type(weighting).__name__}.coefficients(base, **reports) is the old signature: "
-        "write coefficients(self, updates), with poise.core.round_updates.RoundUpdates",
-        FutureWarning,  # Python hides a DeprecationWarning from the weighting's author
-        stacklevel=2,
+    warn_deprecated(
+        f"{type(weighting).__name__}.coefficients(base, **reports)",
+        "coefficients(self, updates), with poise.core.round_updates.RoundUpdates",
+        removed_in="0.3",
     )
     by_name: Callable[..., Floats] = weighting.coefficients
     return np.asarray(
