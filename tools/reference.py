@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from poise.apps.cli.versions import versions
+
 MODULES = (
     "poise",
     "poise.solvers",
@@ -267,6 +269,24 @@ def _items(text: str) -> Iterator[str]:
             if colon and " " not in name
             else f"- {' '.join(item.split())}"
         )
+
+
+def on_config(config: Any) -> Any:
+    """Name the versions in the footer of every page."""
+    config["copyright"] = footer()
+    return config
+
+
+def footer() -> str:
+    """One line: the version of poise, and what the site was built with."""
+    found = {name: each for name, each in versions().items() if each is not None}
+    built = ", ".join(
+        f"{name} {found[name]}" for name in found if name not in ("poise", "platform")
+    )
+    return (
+        f"poise {found['poise']}, built with {built}. "
+        "The tests of this version run the examples on every page."
+    )
 
 
 def on_files(files: Any, config: Any) -> Any:

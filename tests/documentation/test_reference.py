@@ -81,6 +81,13 @@ def test_a_site_without_flower_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "needs the package `no_package`" in pages["reference/index.md"]
 
 
+def test_every_page_names_the_version() -> None:
+    line = reference.on_config({})["copyright"]
+    assert line.startswith(f"poise {poise.__version__}, built with python 3.")
+    assert "torch" in line
+    assert "platform" not in line
+
+
 def test_signatures_say_nothing_of_this_process() -> None:
     assert not [
         page
