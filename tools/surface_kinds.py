@@ -27,8 +27,10 @@ from poise.data.partitions import PARTITIONS
 from poise.data.populations import POPULATIONS
 from poise.data.sources import SOURCES
 from poise.ledger import schema
+from poise.metrics.named import NAMED
 from poise.privacy.budget import UnlearningPlan
 from poise.tasks import Task, ridge
+from poise.tasks.losses import LOSSES, METRICS
 from poise.tasks.models import MODELS
 
 Items = dict[str, str]
@@ -149,6 +151,8 @@ def files() -> Items:
         for name in sorted(register):
             found[f"{key} = {name}"] = "name"
             found.update(_taken(f"{key} = {name}:", register[name]))
+    found |= {f"[task] loss = {name}": "name" for name in LOSSES}
+    found |= {f"[task] metrics = {name}": "name" for name in {**METRICS, **NAMED}}
     return found
 
 

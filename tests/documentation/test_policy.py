@@ -49,6 +49,8 @@ def test_the_stored_surface_is_that_of_this_version() -> None:
         ("files", "[sweep] rungs"),
         ("files", "[weighting] name = exp: alpha"),
         ("files", "[data] partition = dirichlet: alpha"),
+        ("files", "[task] loss = cross-entropy"),
+        ("files", "[task] metrics = auroc"),
         ("commands", "poise unlearn --clients"),
         ("commands", "poise deploy up"),
         ("ledger", "rounds.bytes_up"),
