@@ -16,7 +16,7 @@ from poise.core.types import LOSS_REPORTS, Floats, Ints
 
 if TYPE_CHECKING:
     from poise.core.protocols import Weighting
-from poise.core.round_updates import RoundUpdates
+    from poise.core.round_updates import RoundUpdates
 
 Floor: TypeAlias = (
     float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
