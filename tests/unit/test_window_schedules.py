@@ -13,7 +13,15 @@ from poise.clocks import Asynchronous, Exponential, FixedWindow, Synchronous
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.parts import build, describe
 from poise.solvers import SGD
-from poise.weightings import TimeBased
+from poise.weightings import (
+    Anneal,
+    Clipped,
+    Discount,
+    PerStep,
+    Proportional,
+    Switch,
+    TimeBased,
+)
 
 TAU = [1.0, 0.7, 0.45, 0.2]
 P = np.array([0.1, 0.2, 0.3, 0.4])
@@ -162,11 +170,40 @@ def test_elapsed_times_are_refused_where_they_do_not_hold() -> None:
     sampled = trained(Synchronous(TAU), sampler=poise.samplers.MD(2), rounds=4)
     plain = trained(
         Synchronous(TAU),
-        poise.weightings.Proportional(),
+        Proportional(),
         sampler=poise.samplers.MD(2),
         rounds=4,
     )
     assert sampled.model.tobytes() == plain.model.tobytes()
+
+
+@pytest.mark.parametrize(
+    "weighting",
+    [
+        Switch([(1, Proportional()), (None, TimeBased("elapsed"))]),
+        Anneal(Proportional(), TimeBased("elapsed"), over=2),
+        Discount(TimeBased("elapsed")),
+        Clipped(1.0, of=Switch([(None, TimeBased("elapsed"))])),
+        PerStep(TimeBased("elapsed"), path=0.1),
+    ],
+    ids=lambda weighting: type(weighting).__name__,
+)
+def test_elapsed_times_inside_other_weightings_are_refused_too(weighting: Any) -> None:
+    """Half of the clients are never drawn at once: the weights would be too large."""
+    with pytest.raises(IncompatibleParts, match="Uniform selects some clients only"):
+        trained(Asynchronous(TAU), weighting, sampler=poise.samplers.Uniform(2))
+    fed = poise.quadratics(OPTIMA, sizes=[1, 2, 3, 4])
+    found = poise.explain(
+        fed,
+        fed.task,
+        SGD(lr=0.1, steps=1),
+        clock=Synchronous(TAU, enough=2),
+        weighting=weighting,
+        rounds=5,
+    )
+    assert found.unbiased is None
+    assert "leaves out late answers" in str(found)
+    trained(Asynchronous(TAU), weighting, rounds=3)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +213,7 @@ def test_elapsed_times_are_refused_where_they_do_not_hold() -> None:
         (lambda: FixedWindow([0.5, 0.0]), "above 0, not 0"),
         (lambda: FixedWindow(0.5, growth=0.9), "growth must be 1 or more"),
         (lambda: FixedWindow(0.5, growth=1.1), "need longest"),
-        (lambda: FixedWindow(0.5, growth=1.1, longest=0.4), "from dt = 0.5 on"),
+        (lambda: FixedWindow(0.5, growth=1.1, longest=0.4), "of at least dt = 0.5"),
         (lambda: FixedWindow(0.5, longest=1.0), "windows that grow"),
         (lambda: FixedWindow([0.5, 1.0], growth=1.1, longest=2.0), "not for a list"),
         (

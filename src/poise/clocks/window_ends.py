@@ -91,7 +91,7 @@ def window_ends(
     require(
         1 <= growth < inf,
         f"FixedWindow: growth must be 1 or more, not {growth}",
-        "give short windows first: dt=[0.5, 0.2] shrinks them",
+        "for windows that shrink give a list, such as dt=[0.5, 0.2]",
         where="growth",
     )
     if growth == 1:
@@ -110,7 +110,7 @@ def window_ends(
     )
     require(
         longest is not None and isfinite(longest) and longest >= lengths[0],
-        f"FixedWindow: windows that grow need longest, from dt = {lengths[0]:g} on",
+        f"FixedWindow: windows that grow need longest, of at least dt = {lengths[0]:g}",
         "give longest, for example the time of the slowest client",
         where="longest",
     )

@@ -7,7 +7,7 @@ method that the answer describes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
@@ -176,6 +176,15 @@ class EndsWith(Protocol):
     @property
     def finally_used(self) -> Weighting:
         """The weighting in use at the end of the run."""
+
+
+def final_weightings(weighting: Weighting) -> Iterator[Weighting]:
+    """Yield a weighting, the one in use at the end of the run, and those they wrap."""
+    yield weighting
+    if isinstance(weighting, EndsWith):
+        yield from final_weightings(weighting.finally_used)
+    elif isinstance(weighting, WrapsWeighting):
+        yield from final_weightings(weighting.inner)
 
 
 # solvers and servers

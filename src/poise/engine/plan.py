@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from poise.core.algorithm_state import memory_of
-from poise.core.capabilities import KnowsLongRunWeights
+from poise.core.capabilities import KnowsLongRunWeights, final_weightings
 from poise.core.durations import SAME
 from poise.core.end_rules import EndRules
 from poise.core.errors import IncompatibleParts
@@ -133,8 +133,9 @@ class Parts:
         if "balance" in self.weighting.needs:
             self._check_balance()
             self.balance(setting)
-        if traits_of(self.weighting, WeightingTraits).times == "elapsed":
-            self._check_elapsed()
+        for weighting in final_weightings(self.weighting):
+            if traits_of(weighting, WeightingTraits).times == "elapsed":
+                self._check_elapsed(weighting)
 
     def _check_repeated_clients(self) -> None:
         """Raise if a client could be in flight twice."""
@@ -204,7 +205,7 @@ class Parts:
         if latest and traits_of(self.sampler, SamplerTraits).repeats_clients:
             raise IncompatibleParts(
                 f"{type(self.aggregator).__name__}: a client that works twice in a round "
-                "has no one latest answer",
+                "has no single latest answer",
                 "leave independent_draws out",
                 where=("aggregator",),
             )
@@ -232,12 +233,11 @@ class Parts:
                 where=("weighting",),
             )
 
-    def _check_elapsed(self) -> None:
+    def _check_elapsed(self, weighting: Weighting) -> None:
         """Raise if an answer does not count for all the time since the last one."""
         clock = traits_of(self.clock, ClockTraits)
         if not clock.leaves_clients_behind:
             return
-        weighting = type(self.weighting).__name__
         why = ""
         if clock.one_version:
             why = f"{type(self.clock).__name__} leaves out late answers"
@@ -245,8 +245,8 @@ class Parts:
             why = f"{type(self.sampler).__name__} selects some clients only"
         if why:
             raise IncompatibleParts(
-                f"{weighting}: elapsed times need that every client starts again at "
-                f"once and is heard, but {why}",
+                f"{type(weighting).__name__}: elapsed times are for clients that start "
+                f"again at once and whose answers all count, but {why}",
                 f"use {ESTIMATE}",
                 where=("weighting",),
             )

@@ -25,10 +25,11 @@ class TimeBased:
     for its durations. With estimated times, ``c_i = p_i (n + 1)/k_i`` after k_i answers
     of client i in n + 1 aggregations: the server counts how often the client takes
     part. With elapsed times, ``c_i = p_i (n - rho_i + 1)`` for an answer in aggregation
-    n from version rho_i: the answer counts for every aggregation that it took. Every
-    client starts again at once, so whenever client i answers, its weights in the first
-    n + 1 aggregations sum to p_i times n + 1, for any durations, and also for windows
-    that change their length.
+    n from version rho_i: the answer counts for every aggregation that it took. If
+    every client starts again at once and all answers count, the weights of client i in
+    the first n + 1 aggregations sum to p_i times n + 1 whenever it answers: for any
+    durations, and for windows that change their length. poise refuses samplers and
+    clocks that leave clients or answers out.
 
     Args:
         times: ``given`` (from the durations of the clock), ``estimated`` (from the
