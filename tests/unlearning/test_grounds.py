@@ -296,6 +296,25 @@ def test_weightings_inside_others_are_asked_too() -> None:
     assert gaps(weighting=weightings.Discount(weightings.Proportional())) == ""
 
 
+def test_weights_per_step_are_refused_also_inside_others() -> None:
+    """Two clients with paths 1 and 3 and w = 1/2: the coefficients 1 and 1/3 have sum
+    4/3. Without the second client the first one has 1, and not 4/3."""
+    per_step = weightings.PerStep()
+    columns = {"rates": np.ones(2), "steps": np.array([1, 3])}
+    both = per_step.coefficients(np.array([0.5, 0.5]), **columns)
+    assert both.sum() == pytest.approx(4 / 3)
+    one = {name: column[:1] for name, column in columns.items()}
+    assert per_step.coefficients(np.array([1.0]), **one).tolist() == [1.0]
+    for weighting in (
+        per_step,
+        weightings.PerStep(path=0.1),
+        weightings.Discount(per_step),
+        weightings.Anneal(per_step, PLAIN.weighting, over=2),
+        weightings.Switch([(3, per_step), (None, PLAIN.weighting)]),
+    ):
+        assert "have another sum" in gaps(weighting=weighting)
+
+
 def test_what_is_no_weighted_sum_of_what_clients_made_is_refused() -> None:
     assert "Median: the direction is no weighted sum" in gaps(
         aggregator=aggregators.Median()

@@ -239,7 +239,15 @@ def _clock_gaps(clock: Clock) -> list[str]:
 
 
 def _weighting_gaps(weighting: Weighting) -> list[str]:
-    if not traits_of(weighting, WeightingTraits).reads_updates:
+    traits = traits_of(weighting, WeightingTraits)
+    if traits.per_step:
+        return [
+            (
+                f"{type(weighting).__name__}: without the client, the coefficients of the "
+                "others would have another sum"
+            )
+        ]
+    if not traits.reads_updates:
         return []
     if reason := undeclared(weighting, WeightingTraits):
         return [f"{reason}: its coefficients may depend on the updates themselves"]

@@ -61,11 +61,12 @@ class Anneal:
 
     @property
     def traits(self) -> WeightingTraits:
-        """Declare whether either weighting reads the updates."""
-        reads = any(
-            traits_of(w, WeightingTraits).reads_updates for w in (self.start, self.end)
+        """Declare whether either reads the updates or makes up for local steps."""
+        ends = [traits_of(w, WeightingTraits) for w in (self.start, self.end)]
+        return WeightingTraits(
+            reads_updates=any(end.reads_updates for end in ends),
+            per_step=any(end.per_step for end in ends),
         )
-        return WeightingTraits(reads_updates=reads)
 
     @property
     def finally_used(self) -> Weighting:

@@ -67,6 +67,7 @@ class Clipped:
             proportional=inner.proportional,
             shortens_to=self.norm,
             continuous=inner.continuous,
+            per_step=inner.per_step,
         )
 
     @property

@@ -75,7 +75,9 @@ class Discount:
         """Declare the traits of the inner weighting that the factor keeps."""
         inner = traits_of(self.of, WeightingTraits)
         return WeightingTraits(
-            reads_updates=inner.reads_updates, continuous=inner.continuous
+            reads_updates=inner.reads_updates,
+            continuous=inner.continuous,
+            per_step=inner.per_step,
         )
 
     @property

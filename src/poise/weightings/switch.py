@@ -92,9 +92,12 @@ class Switch:
 
     @property
     def traits(self) -> WeightingTraits:
-        """Declare whether any stage reads the updates."""
-        reads = any(traits_of(w, WeightingTraits).reads_updates for _, w in self.stages)
-        return WeightingTraits(reads_updates=reads)
+        """Declare whether any stage reads the updates or makes up for local steps."""
+        stages = [traits_of(w, WeightingTraits) for _, w in self.stages]
+        return WeightingTraits(
+            reads_updates=any(stage.reads_updates for stage in stages),
+            per_step=any(stage.per_step for stage in stages),
+        )
 
     @property
     def finally_used(self) -> Weighting:
