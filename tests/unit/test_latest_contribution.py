@@ -15,6 +15,7 @@ from poise.aggregators import LatestContribution, WeightedSum
 from poise.backends import Local
 from poise.clocks import Asynchronous, FixedWindow, Synchronous
 from poise.core.errors import IncompatibleParts
+from poise.core.history import History
 from poise.core.latest import answers, direction
 from poise.core.round_updates import RoundUpdates
 from poise.solvers import SGD
@@ -208,7 +209,34 @@ def test_an_excluded_client_and_old_buffers_do_not_count() -> None:
     assert combined(frozenset({0, 1})) == [0.0, 0.0, 3.0]
 
 
+def test_answers_keep_their_own_weight_when_others_are_excluded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With client 0 excluded from the start, the others end at their own optimum.
+
+    A weighted sum gives its share to the other client of a round. A kept answer must
+    not get it: it would count more only because of who was drawn beside it.
+    """
+    monkeypatch.setattr(History, "excluded", frozenset({0}))
+    run = trained(
+        rounds=1200,
+        lr=0.02,
+        evaluate_every=1200,
+        sampler=poise.samplers.Uniform(2),
+        audit="quarantine",
+    )
+    heard = np.array([0.0, *P[1:]]) / 0.9
+    assert np.linalg.norm(run.model - heard @ OPTIMA) < 0.05
+
+
+def test_fed_accum_refuses_answers_that_are_used_again() -> None:
+    run = trained(rounds=3, keep_updates=True)
+    fed = poise.quadratics(OPTIMA, sizes=SIZES)
+    with pytest.raises(IncompatibleParts, match="used updates in later rounds again"):
+        poise.unlearn(run, [1], fed, fed.task, method="fed-accum")
+
+
 def test_clients_that_work_twice_in_a_round_are_refused() -> None:
     twice = poise.samplers.MD(2, independent_draws=True)
-    with pytest.raises(IncompatibleParts, match="no one latest answer"):
+    with pytest.raises(IncompatibleParts, match="no single latest answer"):
         trained(sampler=twice)

@@ -15,10 +15,10 @@ class LatestContribution:
 
     ``Delta_i`` is the latest answer of client i, also if it came many aggregations ago,
     and kappa_i is its coefficient over its base weight then: 1 for `Proportional`. Slow
-    or absent clients so keep their share, without knowing any times: use
+    and absent clients keep their share, and nobody has to know their times: use
     `Proportional`, not `TimeBased`, whose weights make up for rare answers a second
-    time. A client that has not answered yet does not count. With all clients in every
-    aggregation it is `WeightedSum`.
+    time. A client that has not answered yet, or that the audit excludes, does not
+    count. With all clients in every aggregation it is `WeightedSum`.
 
     Old answers push the model again and again, so learning rates must be smaller, by
     about the number of aggregations between two answers. The server keeps one vector

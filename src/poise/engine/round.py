@@ -90,8 +90,12 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
         limits=plan.limits,
         history=history,
     )
-    weights = weighed(updates, parts.weighting, history.excluded)
-    direction, answers = _combined(updates, weights, client_state, context)
+    coefficients = weighed(updates, parts.weighting)
+    weights = without_excluded(coefficients, updates.clients, history.excluded)
+    answers: Mapping[int, NamedVectors] = {}
+    if context.keeps_latest:
+        answers = latest.answers(updates, coefficients)
+    direction = _combined(updates, weights, answers, client_state, context)
     check_direction(direction, state.theta, parts.aggregator, round=updates.round)
     updates = updates.combined(weights, direction, linear=context.linear)
     after = applied(state, updates, direction, parts=parts)
@@ -180,27 +184,25 @@ def _sent_through(
     return replace(updates, stack=stack, norms=norms)
 
 
-def weighed(
-    updates: RoundUpdates, weighting: Weighting, excluded: frozenset[int] = frozenset()
-) -> Floats:
-    """Return the coefficients of the weighting; excluded clients get 0."""
+def weighed(updates: RoundUpdates, weighting: Weighting) -> Floats:
+    """Return the coefficients of the weighting."""
     weights = weigh(weighting, updates)
     check_coefficients(weights, updates.clients, updates.round)
-    return without_excluded(weights, updates.clients, excluded)
+    return weights
 
 
 def _combined(
     updates: RoundUpdates,
     weights: Floats,
+    answers: Mapping[int, NamedVectors],
     before: Mapping[int, NamedVectors],
     context: Context,
-) -> tuple[Vector, Mapping[int, NamedVectors]]:
-    """Return the direction, and the answers that the aggregator lets the server keep."""
+) -> Vector:
+    """Return the direction, of this round's updates or of all clients' latest answers."""
     aggregator = context.plan.parts.aggregator
     if not context.keeps_latest:
-        return aggregator.combine(updates.stack, weights), {}
-    answers = latest.answers(updates, weights)
-    direction = latest.direction(
+        return aggregator.combine(updates.stack, weights)
+    return latest.direction(
         aggregator,
         updates,
         weights,
@@ -208,7 +210,6 @@ def _combined(
         before=before,
         excluded=context.history.excluded,
     )
-    return direction, answers
 
 
 def applied(

@@ -12,6 +12,7 @@ from poise.core import equation
 from poise.core.algorithm_state import memory_of
 from poise.core.errors import IncompatibleParts
 from poise.core.threads import one_thread
+from poise.core.traits import AggregatorTraits, traits_of
 from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
@@ -32,6 +33,14 @@ def require_stored_updates(histories: Histories, parts: Parts) -> None:
                 ),
                 "train with keep_updates=True ([run] keep_updates = true)",
             )
+    if traits_of(parts.aggregator, AggregatorTraits).latest:
+        raise IncompatibleParts(
+            (
+                f"fed-accum: {type(parts.aggregator).__name__} used updates in later "
+                "rounds again, which fed-accum does not repeat"
+            ),
+            "use method='scratch' or 'fine-tune'",
+        )
     if memory_of(parts.solver) is not None:
         raise IncompatibleParts(
             (
