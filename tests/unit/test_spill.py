@@ -159,6 +159,26 @@ def test_a_full_disk_is_named(
         spill.empty((2, 2), torch.zeros(2))
 
 
+def test_without_a_way_to_reserve_files_stacks_stay_in_memory(
+    small_limit: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_limit()
+    monkeypatch.setattr(spill, "MAPPED", False)
+    assert not spill.in_file(spill.empty((2, 2), torch.zeros(2)))
+
+
+def test_a_missing_temporary_folder_is_named(
+    small_limit: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    small_limit()
+    monkeypatch.setattr(spill.tempfile, "gettempdir", none)
+    with pytest.raises(PoiseError, match="No usable temporary directory found"):
+        spill.empty((2, 2), torch.zeros(2))
+
+
 def test_large_cohorts_work_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that are computed one by one, in other chunks: the same digest."""
     task = poise.task("cnn")

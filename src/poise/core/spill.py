@@ -3,8 +3,7 @@
 A stack above `LIMIT` bytes lives in an unnamed file in the temporary folder (choose it
 with ``TMPDIR``). It is a tensor like any other, with the same numbers. Who has read or
 written a part of it calls `release`, which takes these pages out of the process; the
-file keeps them. The limit is a rule about shapes and never looks at free memory, so
-that a run does the same on every machine.
+file keeps them. The limit is a rule about shapes and never looks at free memory.
 """
 
 from __future__ import annotations
@@ -28,12 +27,15 @@ LIMIT = 2**30
 PART = 2**26
 """Bytes that are read from a stack in a file before their pages are released."""
 
+MAPPED = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "posix_fallocate")
+"""Whether the system can reserve a file and release its pages: Linux, not macOS."""
+
 _maps: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
 
 
 def spills(shape: Sequence[int], like: torch.Tensor) -> bool:
     """Return whether a stack of this shape lives in a file; never on other devices."""
-    if like.device.type != "cpu" or not hasattr(mmap, "MADV_DONTNEED"):
+    if like.device.type != "cpu" or not MAPPED:
         return False
     return prod(shape) * like.element_size() > LIMIT
 
@@ -52,8 +54,9 @@ def empty(shape: Sequence[int], like: torch.Tensor) -> Stack:
 
 def _pages(size: int) -> mmap.mmap:
     """Map a new unnamed file, with all its room on the disk reserved."""
-    folder = tempfile.gettempdir()
+    folder = "the temporary folder"
     try:
+        folder = tempfile.gettempdir()
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, size)
             return mmap.mmap(file.fileno(), size)
@@ -88,9 +91,10 @@ def _map_of(values: torch.Tensor) -> tuple[mmap.mmap, int] | None:
     if not _maps or values.device.type != "cpu":
         return None
     address = values.data_ptr()
-    for start, pages in list(_maps.items()):
-        if start <= address < start + len(pages):
-            return pages, address - start
+    for reference in _maps.valuerefs():  # a list: other threads may add maps
+        pages = reference()
+        if pages is not None and 0 <= address - reference.key < len(pages):
+            return pages, address - reference.key
     return None
 
 
