@@ -29,6 +29,11 @@ class Record:
     note: str = "plain"
 
 
+@dataclass(slots=True)
+class Slots:
+    scores: torch.Tensor
+
+
 class Answer(OrderedDict[str, Any]):
     """A dict with its entries as attributes, as libraries of language models return."""
 
@@ -42,6 +47,7 @@ class Answer(OrderedDict[str, Any]):
 FORMS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any], Any]]] = {
     "a named tuple": (lambda s: Named(s, s.detach()), lambda o: o.scores),
     "a dataclass": (lambda s: Record(s), lambda o: o.scores),
+    "a dataclass with slots": (lambda s: Slots(s), lambda o: o.scores),
     "a dict with attributes": (
         lambda s: Answer(scores=s, loss=None),
         lambda o: o.scores,

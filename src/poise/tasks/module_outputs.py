@@ -41,6 +41,6 @@ def each_tensor(f: Callable[[torch.Tensor], torch.Tensor], outputs: Any) -> Any:
         return type(outputs)(each_tensor(f, value) for value in outputs)
     if is_dataclass(outputs) and not isinstance(outputs, type):
         made = [field.name for field in fields(outputs) if field.init]
-        values = {name: each_tensor(f, vars(outputs)[name]) for name in made}
+        values = {name: each_tensor(f, getattr(outputs, name)) for name in made}
         return replace(outputs, **values)
     return outputs
