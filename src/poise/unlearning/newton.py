@@ -148,7 +148,7 @@ def conjugate_gradients(
         if bend <= 0:
             raise IncompatibleParts(
                 "newton_scrub: the Hessian of the remaining clients has a direction "
-                "without positive curvature, so the loss has no one optimum nearby",
+                "without positive curvature, so the loss has no single optimum nearby",
                 "give damping=, for example 0.01",
                 where=("damping",),
             )
