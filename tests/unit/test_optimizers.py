@@ -14,6 +14,7 @@ import poise
 from poise import solvers
 from poise.core.algorithm_state import AlgorithmState
 from poise.core.arrivals import UPDATE
+from poise.core.capabilities import batches_per_step
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.rng import keys
 from poise.engine.local_work import LocalWork, WorkGroup
@@ -443,3 +444,14 @@ def test_scaffold_refuses_steps_that_are_no_mean_gradients(options: Any) -> None
     solver = solvers.Scaffold(lr=0.1, steps=2, **options)
     with pytest.raises(IncompatibleParts, match="Scaffold"):
         poise.train(quad, quad.task, solver, rounds=1)
+
+
+def test_a_solver_of_ones_own_may_set_its_batches_per_step_when_it_is_made() -> None:
+    class Own:
+        def __init__(self, accumulate: int) -> None:
+            self.accumulate = accumulate
+
+    plain = solvers.SGD(0.1, steps=1, batch_size=4, accumulate=2)
+    assert batches_per_step(Own(3)) == 3  # type: ignore[arg-type]
+    assert batches_per_step(plain) == 2
+    assert batches_per_step(object()) == 1  # type: ignore[arg-type]

@@ -213,6 +213,8 @@ def batches_per_step(solver: Solver) -> int:
     """Return how many batches one step takes; 1 for solvers that do not declare it."""
     if declares(type(solver), "accumulate"):
         return cast(Accumulates, solver).accumulate
+    if isinstance(solver, Accumulates):  # set by ``__init__``: the class has none
+        return solver.accumulate
     return 1
 
 
