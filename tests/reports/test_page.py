@@ -15,7 +15,7 @@ from poise.analysis.reports import Group, group_runs, render_page, write_page
 from poise.core.errors import InvalidOption, LedgerError
 from reports.ledgers import made_run
 
-VOID = {"meta", "input", "br", "link", "img"}
+VOID = {"meta", "input", "br", "link", "img", "wbr"}
 HOSTILE = "</script><script>alert(1)</script><b onclick='x'>\"&amp;"
 
 

@@ -173,6 +173,8 @@ class DenseKernel:
         )
         linear = [layer for layer in self.layers if isinstance(layer, Linear)]
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
+        in_layers = sum(p.numel() for p in module.parameters())
+        self.has_others = in_layers < self.layout.size  # buffers that no layer reads
 
     @staticmethod
     def takes(
@@ -235,6 +237,8 @@ class DenseKernel:
         out: Stack,
     ) -> None:
         """Write ``start`` after plain gradient steps on every batch into ``out``."""
+        if self.has_others:
+            out.copy_(start)
         copies: list[Any] = [
             layer.of(start).copied() if isinstance(layer, Linear) else layer
             for layer in self.layers
