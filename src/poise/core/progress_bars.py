@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -17,7 +17,9 @@ from rich.progress import (
 )
 
 from poise.core.progress import scores_of
-from poise.core.types import Record
+
+if TYPE_CHECKING:
+    from poise.core.types import Record
 
 notes = Console(stderr=True)
 """The console for progress and messages; results go to stdout."""
