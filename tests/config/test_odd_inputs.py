@@ -98,8 +98,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no entries": (lambda: on_arrays(X[:, :0]), "no entries"),
     "a number": (lambda: on_arrays(3.0), "must be (n, …)"),
     "a set": (lambda: on_arrays({1, 2}), "x is no array but a set"),
-    "a generator": (lambda: on_arrays(i for i in range(40)), "x is no array but a generator"),
-    "a sparse matrix": (lambda: on_arrays(scipy.sparse.csr_matrix(X)), "must be"),
+    "a generator": (
+        lambda: on_arrays(i for i in range(40)),
+        "x is no array but a generator",
+    ),
+    "a sparse matrix": (
+        lambda: on_arrays(scipy.sparse.csr_matrix(X)),
+        "no array but a csr_matrix",
+    ),
     "a sparse tensor": (lambda: on_arrays(torch.tensor(X).to_sparse()), "no array"),
     "a meta tensor": (lambda: on_arrays(torch.empty(40, 6, device="meta")), "meta"),
     "labels too few": (lambda: on_arrays(X, Y[:-1]), "40 samples but 39 labels"),
