@@ -115,7 +115,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "FixedWindow": lambda: [
             *(poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)),
             poise.clocks.FixedWindow(dt=0.7, durations=TAU, stagger=True),
-            poise.clocks.FixedWindow(dt=[0.3, 0.7, 0.5], durations=TAU),
+            poise.clocks.FixedWindow(dt=[0.3, 0.7, 0.2], durations=TAU),
             poise.clocks.FixedWindow(dt=0.4, durations=TAU, growth=1.1, longest=1.0),
         ],
         "Buffered": lambda: [

@@ -67,6 +67,18 @@ def with_buffer() -> nn.Module:
     return made
 
 
+class WithSpare(nn.Module):
+    """A chain of dense layers, and a layer that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(6, 3)
+        self.spare = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "bare linear": lambda: nn.Linear(6, 3),
     "one activation used twice": shared_activation,
@@ -81,6 +93,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
         nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))
     ),
     "extra buffer": with_buffer,
+    "unused layer": WithSpare,
     "no bias": lambda: nn.Sequential(
         nn.Linear(6, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)
     ),

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -337,14 +336,7 @@ class Ledger:
             )
 
     def set_experiment(self, text: str) -> None:
-        """Replace the experiment of the run, for example to add rounds.
-
-        Comments at the top stay: they say what nobody chose when the run began.
-        """
-        before = str(self.meta().get("experiment", "")).splitlines(keepends=True)
-        comments = takewhile(lambda line: line.startswith("#"), before)
-        lost = (line for line in comments if line not in text)
-        text = f"{''.join(lost)}{text}"
+        """Replace the experiment of the run, for example to add rounds."""
         self.set("experiment", text)
         if self.path is not None:
             write_whole(self.path / EXPERIMENT, text.encode())

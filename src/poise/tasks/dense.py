@@ -173,8 +173,11 @@ class DenseKernel:
         )
         linear = [layer for layer in self.layers if isinstance(layer, Linear)]
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
-        in_layers = sum(p.numel() for p in module.parameters())
-        self.has_others = in_layers < self.layout.size  # buffers that no layer reads
+        numbers = sum(
+            layer.inside * layer.outside + layer.outside * (layer.bias is not None)
+            for layer in linear
+        )
+        self._layers_are_all = numbers == self.layout.size
 
     @staticmethod
     def takes(
@@ -237,7 +240,7 @@ class DenseKernel:
         out: Stack,
     ) -> None:
         """Write ``start`` after plain gradient steps on every batch into ``out``."""
-        if self.has_others:
+        if not self._layers_are_all:  # buffers, and layers that the module does not use
             out.copy_(start)
         copies: list[Any] = [
             layer.of(start).copied() if isinstance(layer, Linear) else layer

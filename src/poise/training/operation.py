@@ -69,7 +69,13 @@ from poise.privacy.budget import Budget
 from poise.results import Run, open_run
 from poise.results.modules import SAMPLE_FORM
 from poise.training.before_training import check_batches, unmeasured
-from poise.training.composition import ALTERED, Composition, Prepared, prepare
+from poise.training.composition import (
+    ALTERED,
+    NO_TASK,
+    Composition,
+    Prepared,
+    prepare,
+)
 from poise.training.divergence import divergence
 from poise.training.experiment_files import compose, recorded
 from poise.training.own_code import refuse_other_layout
@@ -357,8 +363,11 @@ def resume_run(
         for name in (TENSORS, SAMPLE_FORM, NAMES):  # poise 0.2 did not record them
             if name in meta and name not in recorded_meta:
                 ledger.set(name, meta[name])
-        if meta["experiment"] != recorded_meta["experiment"]:
-            ledger.set_experiment(meta["experiment"])
+        experiment = with_opening_remark(
+            meta["experiment"], recorded=recorded_meta["experiment"]
+        )
+        if experiment != recorded_meta["experiment"]:
+            ledger.set_experiment(experiment)
         personal = {
             name: values for name, values in arrays.items() if name == "personal"
         }
@@ -612,6 +621,18 @@ def refuse_other_experiment(recorded_text: str, composition: Composition) -> Non
                 "change it back, or begin a new run",
                 where=(name,),
             )
+
+
+def with_opening_remark(text: str, recorded: str) -> str:
+    """Return an experiment with the remark that begins the recorded one, if it has one.
+
+    A run folder names every option, so a resume cannot tell which ones nobody gave.
+    """
+    first = recorded.partition("\n")[0]
+    is_remark = first.startswith("#") and not first.startswith(NO_TASK)
+    if not is_remark or first in text.splitlines():
+        return text
+    return f"{first}\n{text}"
 
 
 def _refuse_fewer_rounds(composition: Composition, done: int) -> None:
